@@ -1,1 +1,1 @@
-"""Measures Duly against the limits of the machine: `make bench`, or `python -m benchmarks`."""
+"""Measures Duly against what the machine can do: `make bench`, or `python -m benchmarks`."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [PART …]`: measure, and write a table, JSON and a chart."""
+"""`python -m benchmarks [PART …]`: runs the benchmarks; writes a table, JSON and a chart."""
 
 import argparse
 import signal
@@ -7,71 +7,80 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import machine, performance_page, report, suite
-from benchmarks.results import Measured, added
-from benchmarks.rig import Sizes, full
+from benchmarks.results import Results, merge
+from benchmarks.rig import Sizes, full_sizes
 
 
 def main() -> int:
-    """Run the parts that were asked for; 1 means that a task was lost, or a part failed."""
+    """Run the selected parts; return 1 if a task was lost or a part failed."""
     arguments = _arguments()
-    kept = arguments.out / report.JSON
+    results_file = arguments.out / report.JSON
     if arguments.page:
-        performance_page.update(performance_page.PAGE, _earlier(kept))
+        performance_page.update_page(performance_page.PAGE, _load_results(results_file))
         return 0
-    earlier = _earlier(kept) if arguments.add and kept.exists() else None
+    earlier = _load_results(results_file) if arguments.add and results_file.exists() else None
     if earlier is not None and earlier.machine.commit != machine.commit():
-        # Said before anything is measured, and not after it.
+        # Refused before measuring, which may take an hour, rather than after it.
         raise SystemExit(
-            f"{kept} is of commit {earlier.machine.commit}, and this is {machine.commit()}: "
-            "without --add it is replaced."
+            f"{results_file} is of commit {earlier.machine.commit}, not {machine.commit()}; "
+            "run without --add to replace it."
         )
-    sizes = full() if arguments.full else Sizes()
+    sizes = full_sizes() if arguments.full else Sizes()
     if arguments.scale != 1:
         sizes = sizes.scaled(arguments.scale)
     if arguments.minutes is not None:
         sizes = replace(sizes, snapshot_seconds=arguments.minutes * 60)
     parts = arguments.parts or list(suite.PARTS)
-    # However it is ended, what it has started ends with it.
+    # Unwind on SIGTERM, too, so that every process that was started is stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    measured = suite.run(parts, sizes, _say, arguments.stores)
+    results = suite.run(parts, sizes, _log, arguments.stores)
     if earlier is not None:
-        measured = added(measured, earlier, list(suite.PARTS))
-    report.write(measured, arguments.out)
-    report.draw(measured)
-    return 0 if measured.is_right else 1
+        results = merge(results, earlier, list(suite.PARTS))
+    report.write(results, arguments.out)
+    report.print_table(results)
+    return 0 if results.is_valid else 1
 
 
-def _earlier(file: Path) -> Measured:
-    """Return what an earlier run has left."""
+def _load_results(file: Path) -> Results:
+    """Return the results of an earlier run."""
     try:
         return report.load(file)
     except FileNotFoundError:
-        raise SystemExit(f"There is no {file}: measure first.") from None
+        raise SystemExit(f"{file} does not exist; run the benchmarks first.") from None
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"all unless named: {', '.join(suite.PARTS)}"
-    )
-    parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder to write to")
-    parser.add_argument("--scale", type=float, default=1.0, help="do less, for trying it out")
-    parser.add_argument("--minutes", type=float, help="how long the snapshot is held")
-    parser.add_argument(
-        "--full", action="store_true", help="with stores of the size that the targets speak of"
+        "parts", nargs="*", metavar="PART", help=f"parts to run: {', '.join(suite.PARTS)} [all]"
     )
     parser.add_argument(
-        "--stores", type=Path, metavar="FOLDER", help="keep full stores there, for the next run"
+        "--out", type=Path, default=Path("build/bench"), help="output folder [build/bench]"
     )
     parser.add_argument(
-        "--add", action="store_true", help="keep what an earlier run has measured of other parts"
+        "--scale",
+        type=float,
+        default=1.0,
+        help="factor for all workload sizes, for quick tries [1]",
+    )
+    parser.add_argument("--minutes", type=float, help="duration of the snapshot part")
+    parser.add_argument(
+        "--full", action="store_true", help="use the store sizes that the targets assume"
     )
     parser.add_argument(
-        "--page", action="store_true", help="measure nothing; write the last table to the docs"
+        "--stores", type=Path, metavar="FOLDER", help="keep filled stores in FOLDER and reuse them"
+    )
+    parser.add_argument(
+        "--add", action="store_true", help="keep the earlier results of other parts"
+    )
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="write the latest results to the docs, without measuring",
     )
     arguments = parser.parse_args()
     arguments.parts = [part for given in arguments.parts for part in given.split(",") if part]

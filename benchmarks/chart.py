@@ -1,50 +1,49 @@
-"""Draws the figures that have a target: one bar each, and a line that marks the targets.
+"""Draws a bar chart of the figures that have a target, as SVG.
 
-A bar is a share of its own target, so that one scale serves all: past the line is met. For what
-should be small the share is turned round, so that longer is better everywhere. Beside it stand
-the figure, the limit that was measured with it, and the target.
+Each bar is scaled to its own target, so that one axis serves all: a bar that crosses the line meets
+its target. For figures that should be small the ratio is inverted, so that longer is always better.
+The label on the right has the figure, the limit that was measured with it, and the target.
 """
 
 from collections.abc import Collection
 from html import escape
 
-from benchmarks.results import Measured
+from benchmarks.results import Results
 from duly.bench.figure import Figure
 from duly.bench.figure_table import amount, row
 
 WIDTH, LEFT, RIGHT, TOP, ROW = 1240, 500, 310, 70, 30
-LONGEST = 2.0
-"""Times the target; what is better yet is cut off there."""
-LONG = 72
-"""Letters of a name for which there is room."""
+MAX_SCORE = 2.0
+"""Multiple of the target at which bars are cut off."""
+MAX_NAME_LENGTH = 72
 GOOD, BAD, FAINT, GRID = "#1a7f37", "#d1242f", "#777", "#e6e6e6"
 
 
-def draw(measured: Measured) -> str:
-    """Return the picture as SVG."""
-    figures = [figure for figure in measured.figures if figure.target is not None]
+def draw(results: Results) -> str:
+    """Return the chart as SVG."""
+    figures = [figure for figure in results.figures if figure.target is not None]
     height = TOP + len(figures) * ROW + 46
-    lines = [
+    elements = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
         'font-family="DejaVu Sans, Verdana, sans-serif" font-size="12" fill="#333">',
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
-        _text(20, 28, _title(figures, measured.failures), 'font-size="18" font-weight="bold"'),
-        _text(20, 50, str(measured.machine), f'fill="{FAINT}"'),
-        *(line for place, one in enumerate(figures) for line in _bar(place, one)),
+        _text(20, 28, _title(figures, results.failures), 'font-size="18" font-weight="bold"'),
+        _text(20, 50, str(results.machine), f'fill="{FAINT}"'),
+        *(element for number, figure in enumerate(figures) for element in _bar(number, figure)),
         *_axis(height),
         "</svg>\n",
     ]
-    return "\n".join(lines)
+    return "\n".join(elements)
 
 
 def score(figure: Figure) -> float:
-    """Return how far a figure is, with 1 for what just meets its target."""
+    """Return the figure as a multiple of its target: 1 just meets it, more is better."""
     assert figure.target is not None
     value = figure.value if figure.ratio is None else figure.ratio
     bound = figure.target.bound
     if figure.target.sense == "at least":
         return value / bound
-    return bound / value if value > 0 else LONGEST
+    return bound / value if value > 0 else MAX_SCORE
 
 
 def _title(figures: list[Figure], failures: Collection[str]) -> str:
@@ -53,20 +52,24 @@ def _title(figures: list[Figure], failures: Collection[str]) -> str:
     return f"{met} of {len(figures)} targets met{wrong}"
 
 
-def _bar(place: int, figure: Figure) -> list[str]:
-    y = TOP + place * ROW
+def _bar(number: int, figure: Figure) -> list[str]:
+    y = TOP + number * ROW
     colour = GOOD if figure.is_met else BAD
     name, value, _, ratio, target, _ = row(figure)
-    beside = f"{value} of {amount(figure.limit, figure.unit)}" if figure.limit else value
-    # The unit of a target is that of its figure, and stands there already.
+    measured = f"{value} of {amount(figure.limit, figure.unit)}" if figure.limit else value
+    # The figure beside it already shows the unit.
     bound = target if figure.limit else target.removesuffix(f" {figure.unit}")
-    told = " · ".join(word for word in (beside, ratio, f"target {bound}") if word)
-    long = figure.name if len(figure.name) <= LONG else figure.name[: LONG - 1] + "…"
+    label = " · ".join(word for word in (measured, ratio, f"target {bound}") if word)
+    short_name = (
+        figure.name
+        if len(figure.name) <= MAX_NAME_LENGTH
+        else figure.name[: MAX_NAME_LENGTH - 1] + "…"
+    )
     return [
-        _text(LEFT - 10, y + 19, long, 'text-anchor="end"', tip=name),
+        _text(LEFT - 10, y + 19, short_name, 'text-anchor="end"', tooltip=name),
         f'<rect x="{LEFT}" y="{y + 6}" width="{_x(score(figure)) - LEFT:.1f}" height="{ROW - 12}" '
         f'fill="{colour}" rx="2"/>',
-        _text(WIDTH - RIGHT + 10, y + 19, told),
+        _text(WIDTH - RIGHT + 10, y + 19, label),
     ]
 
 
@@ -81,9 +84,9 @@ def _axis(height: int) -> list[str]:
 
 
 def _x(share: float) -> float:
-    return LEFT + min(share, LONGEST) / LONGEST * (WIDTH - RIGHT - LEFT)
+    return LEFT + min(share, MAX_SCORE) / MAX_SCORE * (WIDTH - RIGHT - LEFT)
 
 
-def _text(x: float, y: float, words: str, more: str = "", tip: str = "") -> str:
-    title = f"<title>{escape(tip)}</title>" if tip else ""
-    return f'<text x="{x:.1f}" y="{y}" {more}>{escape(words)}{title}</text>'
+def _text(x: float, y: float, content: str, attributes: str = "", tooltip: str = "") -> str:
+    title = f"<title>{escape(tooltip)}</title>" if tooltip else ""
+    return f'<text x="{x:.1f}" y="{y}" {attributes}>{escape(content)}{title}</text>'

@@ -1,4 +1,4 @@
-"""Checks that every task ended exactly once; otherwise the run fails."""
+"""Checks that no task was lost or ran twice; a run in which one was fails."""
 
 from benchmarks import cluster
 
@@ -18,31 +18,32 @@ select *
 """
 
 
-class Wrong(RuntimeError):
+class CheckFailed(RuntimeError):
     """A task was lost, ran twice, or did not succeed."""
 
 
 def all_done(dsn: str, tasks: int) -> None:
-    """Make sure that the store holds `tasks` and nothing else, each done at its only attempt."""
+    """Raise CheckFailed unless the store holds exactly `tasks` tasks, all done at attempt 1."""
     row = cluster.rows(dsn, COUNTS)[0]
-    each = [row[name] for name in ("tasks", "ends", "done", "attempts", "succeeded")]
-    if row["live"] or each != [tasks] * len(each):
-        raise Wrong(f"{tasks:,} tasks should be done, each once: {dict(row)}")
+    counts = [row[name] for name in ("tasks", "ends", "done", "attempts", "succeeded")]
+    if row["live"] or counts != [tasks] * len(counts):
+        raise CheckFailed(f"{tasks:,} tasks should be done, each once: {dict(row)}")
 
 
 def count(dsn: str) -> int:
-    """Return how many tasks the store knows, whatever has become of them."""
-    found: int = cluster.value(dsn, "select count(*) from duly.tasks")
-    return found
+    """Return the number of tasks in the store, whatever their status."""
+    tasks: int = cluster.value(dsn, "select count(*) from duly.tasks")
+    return tasks
 
 
 def none_lost(dsn: str, tasks: int) -> None:
-    """Make sure that of `tasks` each waits, runs or is done, and that none ran twice.
+    """Raise CheckFailed unless `tasks` tasks exist, each waiting, running or done at attempt 1.
 
-    One statement sees one moment, so that tasks on their way are not missed.
+    All counts come from one statement, hence from one snapshot: a task that moves from one table
+    to another meanwhile is counted once.
     """
     row = cluster.rows(dsn, COUNTS)[0]
-    is_whole = row["tasks"] == tasks and row["live"] + row["ends"] == tasks
-    once = row["done"] == row["ends"] == row["succeeded"] == row["attempts"]
-    if not is_whole or not once or row["live"] != row["untouched"] + row["running"]:
-        raise Wrong(f"{tasks:,} tasks should wait, run or be done once: {dict(row)}")
+    is_complete = row["tasks"] == tasks and row["live"] + row["ends"] == tasks
+    ran_once = row["done"] == row["ends"] == row["succeeded"] == row["attempts"]
+    if not is_complete or not ran_once or row["live"] != row["untouched"] + row["running"]:
+        raise CheckFailed(f"{tasks:,} tasks should wait, run or be done once: {dict(row)}")

@@ -19,7 +19,7 @@ TEMPLATE = "bench_template"
 
 
 class Cluster:
-    """A PostgreSQL that runs; `folder` is where others may leave what belongs to a run."""
+    """A running PostgreSQL; `folder` is for files that belong to the run."""
 
     def __init__(self, dsn: str, folder: Path, *, is_kept: bool = False) -> None:
         self.dsn = dsn
@@ -29,7 +29,7 @@ class Cluster:
 
     @property
     def pids(self) -> list[int]:
-        """Return every process that PostgreSQL has now."""
+        """Return the current processes of PostgreSQL."""
         return find_processes(Path(value(self.dsn, "show data_directory")))
 
     def dsn_of(self, database: str) -> str:
@@ -38,10 +38,10 @@ class Cluster:
 
     @contextmanager
     def database(self, template: str | None = TEMPLATE) -> Iterator[str]:
-        """Make a database for as long as the block lasts, and give its DSN."""
+        """Create a database for the duration of the block; yields its DSN."""
         name = next(self._names)
-        copied = f" template {template} strategy file_copy" if template else ""
-        run(self.dsn, f"create database {name}{copied}")
+        clause = f" template {template} strategy file_copy" if template else ""
+        run(self.dsn, f"create database {name}{clause}")
         try:
             yield self.dsn_of(name)
         finally:
@@ -49,69 +49,73 @@ class Cluster:
 
     @contextmanager
     def filled_database(self, name: str, fill: Callable[[str], None]) -> Iterator[str]:
-        """Give the DSN of a database that was filled, now or in an earlier run of this cluster.
+        """Yield the DSN of a filled database, which an earlier run of this cluster may have left.
 
-        It has another name while it is in use: what a run leaves that was cut short is no good.
+        While in use the database has another name, so that one left by an interrupted run is not
+        reused.
         """
-        used = f"{name}_in_use"
-        if self.has(used):
-            self.drop(used)
+        name_in_use = f"{name}_in_use"
+        if self.has(name_in_use):
+            self.drop(name_in_use)
         if self.has(name):
-            run(self.dsn, f"alter database {name} rename to {used}")
+            run(self.dsn, f"alter database {name} rename to {name_in_use}")
         else:
-            run(self.dsn, f"create database {used} template {TEMPLATE} strategy file_copy")
-            fill(self.dsn_of(used))
-        yield self.dsn_of(used)
+            run(self.dsn, f"create database {name_in_use} template {TEMPLATE} strategy file_copy")
+            fill(self.dsn_of(name_in_use))
+        yield self.dsn_of(name_in_use)
         if self._is_kept:
-            run(self.dsn, f"alter database {used} rename to {name}")
+            run(self.dsn, f"alter database {name_in_use} rename to {name}")
         else:
-            self.drop(used)
+            self.drop(name_in_use)
 
     def has(self, database: str) -> bool:
-        """Say whether there is such a database."""
-        found = rows(self.dsn, "select from pg_database where datname = $1", database)
-        return bool(found)
+        """Return True if the database exists."""
+        return bool(rows(self.dsn, "select from pg_database where datname = $1", database))
 
     def drop(self, database: str) -> None:
-        """Drop a database, whoever is in it: autovacuum is there as the superuser."""
+        """Drop a database and its sessions; only a superuser can end those of autovacuum."""
         run(as_superuser(self.dsn), f"drop database {database} with (force)")
 
 
 def as_superuser(dsn: str) -> str:
-    """Return `dsn` for the superuser of an embedded cluster, whom Duly itself never is."""
+    """Return `dsn` for the superuser of an embedded cluster; Duly itself does not use that role."""
     parts = urlsplit(dsn)
     folder = Path(parse_qs(parts.query)["host"][0]).parent
     password = (folder / "postgres.superuser.password").read_text().strip()
     return urlunsplit(parts._replace(netloc=f"postgres:{password}@"))
 
 
-def _allow_databases(dsn: str) -> None:
-    """Let the role that Duly uses make databases and checkpoints, which in service it may not."""
+def _grant_privileges(dsn: str) -> None:
+    """Grant the role `duly` what it lacks in production: to create databases and to checkpoint."""
     run(as_superuser(dsn), "alter role duly createdb", "grant pg_checkpoint to duly")
 
 
 @contextmanager
-def started(kept: Path | None = None) -> Iterator[Cluster]:
-    """Start a PostgreSQL for as long as the block lasts; nothing is left of it but in `kept`."""
-    folder = Path(tempfile.mkdtemp(prefix="duly-bench-")) if kept is None else kept.absolute()
+def started(data_folder: Path | None = None) -> Iterator[Cluster]:
+    """Run a PostgreSQL for the duration of the block, in `data_folder` or a temporary folder."""
+    folder = (
+        Path(tempfile.mkdtemp(prefix="duly-bench-"))
+        if data_folder is None
+        else data_folder.absolute()
+    )
     (folder / "pg").mkdir(mode=0o755, parents=True, exist_ok=True)
-    # PostgreSQL and tasks run as other users when we are root, and must get through.
+    # PostgreSQL and the tasks run as other users if we are root, and must be able to enter.
     folder.chmod(0o755)
     server = EmbeddedPostgres(folder / "pg")
     try:
         try:
             dsn = server.start()
-            _allow_databases(dsn)
-            yield Cluster(dsn, folder, is_kept=kept is not None)
+            _grant_privileges(dsn)
+            yield Cluster(dsn, folder, is_kept=data_folder is not None)
         finally:
             server.stop()
     finally:
-        if kept is None:
+        if data_folder is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def run(dsn: str, *statements: str) -> None:
-    """Run statements one by one."""
+    """Execute statements one by one."""
 
     async def _run() -> None:
         conn = await asyncpg.connect(dsn)
@@ -125,13 +129,13 @@ def run(dsn: str, *statements: str) -> None:
 
 
 def rows(dsn: str, query: str, *arguments: Any) -> list[asyncpg.Record]:
-    """Return what a query finds."""
+    """Return the rows of a query."""
 
     async def _fetch() -> list[asyncpg.Record]:
         conn = await asyncpg.connect(dsn)
         try:
-            found: list[asyncpg.Record] = await conn.fetch(query, *arguments)
-            return found
+            records: list[asyncpg.Record] = await conn.fetch(query, *arguments)
+            return records
         finally:
             await conn.close()
 
@@ -139,5 +143,5 @@ def rows(dsn: str, query: str, *arguments: Any) -> list[asyncpg.Record]:
 
 
 def value(dsn: str, query: str, *arguments: Any) -> Any:
-    """Return the one value that a query finds."""
+    """Return the single value of a query."""
     return rows(dsn, query, *arguments)[0][0]

@@ -7,27 +7,27 @@ from collections.abc import Iterator
 
 from benchmarks import installation
 from benchmarks.installation import DULY
-from benchmarks.load import TRUE
+from benchmarks.load import TRUE_TASK
 from benchmarks.rig import Rig
 from duly.bench.figure import Figure, at_most, median
 
 
 def measure(rig: Rig) -> Iterator[Figure]:
-    """Start commands again and again, and take the one in the middle."""
-    with rig.store() as dsn, installation.serve(rig.postgres, dsn) as place:
+    """Start each command several times, and report the median."""
+    with rig.store() as dsn, installation.serve(rig.postgres, dsn) as instance:
         environment = {
             "PATH": os.environ["PATH"],
-            "HOME": str(place.folder / "home"),
-            "DULY_URL": place.url,
-            "DULY_KEY": place.key,
+            "HOME": str(instance.folder / "home"),
+            "DULY_URL": instance.url,
+            "DULY_KEY": instance.key,
         }
-        with place.client() as client:
-            task = client.submit(**TRUE)["id"]
+        with instance.client() as client:
+            task = client.submit(**TRUE_TASK)["id"]
         for arguments, bound in ((("--help",), 0.2), (("show", task), 0.35)):
             name = "duly --help" if len(arguments) == 1 else "duly show ID"
-            taken = [_time(arguments, environment) for _ in range(rig.sizes.cli_starts)]
+            seconds = [_time(arguments, environment) for _ in range(rig.sizes.cli_starts)]
             yield Figure(
-                part="cli", name=name, value=median(taken), unit="s", target=at_most(bound)
+                part="cli", name=name, value=median(seconds), unit="s", target=at_most(bound)
             )
 
 

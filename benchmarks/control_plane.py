@@ -1,31 +1,37 @@
-"""Measures the control plane alone, from submit to durable end, with an agent that runs nothing."""
+"""Measures the control plane alone, from submit to durable end, with a stub agent."""
 
 import time
 from collections.abc import Iterator
 
 from benchmarks import checks, installation, usage
 from benchmarks.installation import Installation
-from benchmarks.load import TRUE, Requests, send_all
+from benchmarks.load import TRUE_TASK, Requests, send_all
 from benchmarks.rig import Rig
 from benchmarks.stub import Counts, stub
 from benchmarks.waiting import await_empty
 from duly.bench.figure import Figure, at_least, median
 
 CLIENTS = 2
-WARM = 2000
+WARM_UP_TASKS = 2000
 
 
 def measure(rig: Rig) -> Iterator[Figure]:
-    """Submit in batches over HTTP to a server whose only node is a stub, until all have ended."""
+    """Submit batches to a server whose only node is a stub, until all tasks have ended."""
     sizes = rig.sizes
-    with rig.store() as dsn, installation.serve(rig.postgres, dsn) as place, stub(place) as counts:
-        warm = min(WARM, sizes.plane)
-        run_through(place, counts, warm, sizes.batch)
-        pids = {"server": [place.process.pid], "postgresql": rig.postgres.pids}
-        before = {name: usage.cpu(each) for name, each in pids.items()}
-        rates = [run_through(place, counts, sizes.plane, sizes.batch) for _ in range(sizes.rounds)]
-        spent = {name: usage.cpu(each) - before[name] for name, each in pids.items()}
-        check(dsn, counts, warm + sizes.rounds * sizes.plane)
+    with (
+        rig.store() as dsn,
+        installation.serve(rig.postgres, dsn) as instance,
+        stub(instance) as counts,
+    ):
+        warm_up = min(WARM_UP_TASKS, sizes.plane)
+        throughput(instance, counts, warm_up, sizes.batch)
+        pids = {"server": [instance.process.pid], "postgresql": rig.postgres.pids}
+        before = {name: usage.cpu(processes) for name, processes in pids.items()}
+        rates = [
+            throughput(instance, counts, sizes.plane, sizes.batch) for _ in range(sizes.rounds)
+        ]
+        spent = {name: usage.cpu(processes) - before[name] for name, processes in pids.items()}
+        check(dsn, counts, warm_up + sizes.rounds * sizes.plane)
     yield Figure(
         part="plane",
         name="control plane alone, submit → durable end, a stub agent on the real wire",
@@ -43,20 +49,20 @@ def measure(rig: Rig) -> Iterator[Figure]:
         )
 
 
-def run_through(place: Installation, counts: Counts, tasks: int, batch: int) -> float:
-    """Return how many tasks a second go from submit to a durable end."""
-    requests = Requests(place.url, place.key)
-    prepared = requests.batches(tasks, TRUE, batch)
-    wanted = counts.accepted + tasks
+def throughput(instance: Installation, counts: Counts, tasks: int, batch: int) -> float:
+    """Return the throughput from submit to durable end, in tasks per second."""
+    requests = Requests(instance.url, instance.key)
+    prepared = requests.batches(tasks, TRUE_TASK, batch)
+    expected = counts.accepted + tasks
     began = time.perf_counter()
     send_all(requests, prepared, CLIENTS)
-    counts.wait_for(wanted)
+    counts.wait_for(expected)
     return tasks / (time.perf_counter() - began)
 
 
 def check(dsn: str, counts: Counts, tasks: int) -> None:
-    """Make sure that all is done, and that no report of the stub came too late."""
+    """Raise CheckFailed unless all tasks are done and every report of the stub was accepted."""
     await_empty(dsn)
     checks.all_done(dsn, tasks)
     if counts.stale:
-        raise checks.Wrong(f"{counts.stale:,} reports were refused as stale")
+        raise checks.CheckFailed(f"{counts.stale:,} reports were refused as stale")

@@ -1,4 +1,4 @@
-"""Measures the idle cost: CPU time and memory of all processes of Duly."""
+"""Measures the idle cost: CPU time and memory of all of Duly's processes."""
 
 import time
 from collections.abc import Iterator
@@ -7,24 +7,25 @@ from benchmarks import installation, usage
 from benchmarks.rig import Rig
 from duly.bench.figure import Figure, at_most
 
-SETTLING = 5.0
+SETTLING_SECONDS = 5.0
 MIB_OF_200_MB = 200e6 / 2**20
 POSTGRESQL = "PostgreSQL"
 
 
 def measure(rig: Rig) -> Iterator[Figure]:
-    """Start everything as `duly up` does, pages included, and leave it alone."""
+    """Start `duly up` with its pages, and leave it alone."""
     seconds = rig.sizes.idle_seconds
-    with rig.store() as dsn, installation.up(rig.postgres, dsn, pages=True) as place:
-        time.sleep(min(SETTLING, seconds))
-        parts = place.parts
-        watched = parts | {POSTGRESQL: rig.postgres.pids}
-        before = {name: usage.on_cpu(pids) for name, pids in watched.items()}
+    with rig.store() as dsn, installation.up(rig.postgres, dsn, pages=True) as instance:
+        time.sleep(min(SETTLING_SECONDS, seconds))
+        parts = instance.parts
+        measured = parts | {POSTGRESQL: rig.postgres.pids}
+        before = {name: usage.precise_cpu_seconds(pids) for name, pids in measured.items()}
         began = time.monotonic()
         time.sleep(seconds)
-        span = time.monotonic() - began
+        elapsed = time.monotonic() - began
         shares = {
-            name: (usage.on_cpu(pids) - before[name]) / span * 100 for name, pids in watched.items()
+            name: (usage.precise_cpu_seconds(pids) - before[name]) / elapsed * 100
+            for name, pids in measured.items()
         }
         memory = {name: usage.memory(pids) for name, pids in parts.items()}
     yield from _cpu(shares)
@@ -46,8 +47,11 @@ def _cpu(shares: dict[str, float]) -> Iterator[Figure]:
 
 def _memory(memory: dict[str, usage.Memory]) -> Iterator[Figure]:
     for name, sizes in (
-        ("PSS, what is shared counts once", {one: each.pss for one, each in memory.items()}),
-        ("RSS", {one: each.rss for one, each in memory.items()}),
+        (
+            "PSS, what is shared counts once",
+            {part: usage_of_part.pss for part, usage_of_part in memory.items()},
+        ),
+        ("RSS", {part: usage_of_part.rss for part, usage_of_part in memory.items()}),
     ):
         yield Figure(
             part="idle",
@@ -55,5 +59,5 @@ def _memory(memory: dict[str, usage.Memory]) -> Iterator[Figure]:
             value=sum(sizes.values()),
             unit="MiB",
             target=at_most(MIB_OF_200_MB),
-            note=", ".join(f"{one} {size:.0f}" for one, size in sizes.items()),
+            note=", ".join(f"{part} {size:.0f}" for part, size in sizes.items()),
         )

@@ -1,4 +1,4 @@
-"""Starts Duly's processes as a user does, and returns their address."""
+"""Starts `duly up` or `duly serve` as a user would, and yields its address and key."""
 
 import asyncio
 import os
@@ -26,12 +26,12 @@ from duly.store.accounts import tenants
 DULY = str(Path(sys.executable).with_name("duly"))
 READY = re.compile(r"^ready: (http://\S+)", re.MULTILINE)
 PAGES = re.compile(r"^pages: ", re.MULTILINE)
-PATIENCE = 60.0
+START_TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Installation:
-    """What runs, and how to reach it."""
+    """A running installation, and how to reach it."""
 
     cluster: Cluster
     dsn: str = field(repr=False)
@@ -41,22 +41,22 @@ class Installation:
     folder: Path
 
     def client(self) -> duly.Client:
-        """Return a client of its own."""
+        """Return a new client with the administrator's key."""
         return duly.Client(self.url, self.key)
 
     @property
     def parts(self) -> dict[str, list[int]]:
-        """Return the processes by what they are: server, agent and what it starts, pages."""
-        found: dict[str, list[int]] = {"server": [self.process.pid]}
+        """Return the processes by part: server, agent with its descendants, pages."""
+        processes: dict[str, list[int]] = {"server": [self.process.pid]}
         for child in usage.children(self.process.pid):
             command = usage.command(child)
             name = "agent" if "agent" in command else "pages" if "dashboard" in command else "other"
-            found[name] = [child, *usage.descendants(child)]
-        return found
+            processes[name] = [child, *usage.descendants(child)]
+        return processes
 
     @property
     def pids(self) -> list[int]:
-        """Return all of its processes, without PostgreSQL."""
+        """Return all processes except PostgreSQL."""
         return [pid for pids in self.parts.values() for pid in pids]
 
 
@@ -64,7 +64,7 @@ class Installation:
 def up(cluster: Cluster, dsn: str, *, pages: bool = False) -> Iterator[Installation]:
     """Run `duly up` on a database: a server and a node with this machine's capacity."""
     flags = ["--dashboard" if pages else "--no-dashboard"]
-    with _started(cluster, dsn, "up", flags, PAGES if pages else READY) as installation:
+    with _run_duly(cluster, dsn, "up", flags, PAGES if pages else READY) as installation:
         yield installation
 
 
@@ -72,28 +72,28 @@ def up(cluster: Cluster, dsn: str, *, pages: bool = False) -> Iterator[Installat
 def serve(cluster: Cluster, dsn: str, *, module: str | None = None) -> Iterator[Installation]:
     """Run `duly serve` on a database: a server alone, without a node.
 
-    With `module`, that one is run in place of the command `duly`.
+    With `module`, that module is run in place of the command `duly`.
     """
     program = [DULY] if module is None else [sys.executable, "-m", module]
-    with _started(cluster, dsn, "serve", [], READY, program) as installation:
+    with _run_duly(cluster, dsn, "serve", [], READY, program) as installation:
         yield installation
 
 
-def make_key(dsn: str, tenant: str, scope: Scope = Scope.SUBMIT) -> str:
-    """Return a new key of a tenant, to submit with unless told."""
+def create_key(dsn: str, tenant: str, scope: Scope = Scope.SUBMIT) -> str:
+    """Return a new key of a tenant."""
 
-    async def make() -> str:
+    async def create() -> str:
         conn = await asyncpg.connect(dsn, server_settings={"search_path": "duly"})
         try:
             return await tenants.create_key(conn, tenant, "bench", [scope])
         finally:
             await conn.close()
 
-    return asyncio.run(make())
+    return asyncio.run(create())
 
 
-async def _forget_store(dsn: str) -> None:
-    """Let a database be used with a new store: it may be a copy of one that was filled before."""
+async def _unregister_store(dsn: str) -> None:
+    """Make the database forget its object store: it may be a copy of one that had another."""
     conn = await asyncpg.connect(dsn, server_settings={"search_path": "duly"})
     try:
         await conn.execute("update object_store set registered_at = null, registered_by = null")
@@ -102,26 +102,28 @@ async def _forget_store(dsn: str) -> None:
 
 
 @contextmanager
-def _started(
+def _run_duly(
     cluster: Cluster,
     dsn: str,
     name: str,
     flags: list[str],
-    said: re.Pattern[str],
+    ready_pattern: re.Pattern[str],
     program: Sequence[str] = (DULY,),
 ) -> Iterator[Installation]:
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=cluster.folder))
     folder.chmod(0o711)
     (folder / "home").mkdir()
     write_private(folder / "dsn", dsn + "\n")
-    place = ["--store", str(folder / "objects")] if name == "serve" else ["--data", str(folder)]
+    data_options = (
+        ["--store", str(folder / "objects")] if name == "serve" else ["--data", str(folder)]
+    )
     (folder / "objects").mkdir(exist_ok=True)
     key_file = folder / "admin.key"
     asyncio.run(database.bring_up_to_date(dsn))
     asyncio.run(database.ensure_admin_key(dsn, key_file))
-    asyncio.run(_forget_store(dsn))
-    given = ["--database-file", str(folder / "dsn"), "--port", "0", *place, *flags]
-    command = [*program, name, *given]
+    asyncio.run(_unregister_store(dsn))
+    options = ["--database-file", str(folder / "dsn"), "--port", "0", *data_options, *flags]
+    command = [*program, name, *options]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             command,
@@ -132,39 +134,41 @@ def _started(
             start_new_session=True,
         )
     try:
-        url = _await(process, folder / "log", said)
+        url = _await_ready(process, folder / "log", ready_pattern)
         yield Installation(cluster, dsn, url, key_file.read_text().strip(), process, folder)
     finally:
         stop(process)
 
 
-def stop(process: subprocess.Popen[bytes], patience: float = 30.0) -> None:
-    """End a process politely, then make sure that nothing of it is left."""
-    family = [process.pid, *usage.descendants(process.pid)]
+def stop(process: subprocess.Popen[bytes], timeout: float = 30.0) -> None:
+    """Terminate a process; if it does not end in time, kill it and its descendants."""
+    tree = [process.pid, *usage.descendants(process.pid)]
     process.terminate()
     try:
-        process.wait(timeout=patience)
+        process.wait(timeout=timeout)
     except subprocess.TimeoutExpired:
-        for pid in family:
-            usage.signal_to(pid, signal.SIGKILL)
+        for pid in tree:
+            usage.send_signal(pid, signal.SIGKILL)
         process.wait()
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    kept = {
+    inherited = {
         name: text
         for name, text in os.environ.items()
         if not name.startswith(("DULY_", "XDG_", "PG"))
     }
-    return kept | {"HOME": str(folder / "home")}
+    return inherited | {"HOME": str(folder / "home")}
 
 
-def _await(process: subprocess.Popen[bytes], log: Path, said: re.Pattern[str]) -> str:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until and process.poll() is None:
+def _await_ready(
+    process: subprocess.Popen[bytes], log: Path, ready_pattern: re.Pattern[str]
+) -> str:
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
         text = log.read_text(errors="replace")
         ready = READY.search(text)
-        if ready and said.search(text):
+        if ready and ready_pattern.search(text):
             return ready[1]
         time.sleep(0.02)
-    raise RuntimeError(f"it did not start:\n{log.read_text(errors='replace')[-4000:]}")
+    raise RuntimeError(f"Duly did not start:\n{log.read_text(errors='replace')[-4000:]}")

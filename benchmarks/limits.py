@@ -1,4 +1,4 @@
-"""Measures the limits of the machine: raw PostgreSQL and raw processes, without Duly."""
+"""Measures what the machine can do without Duly: raw PostgreSQL and raw processes."""
 
 import asyncio
 import io
@@ -16,39 +16,39 @@ import asyncpg
 
 from duly.store.embedded.programs import bundled_programs
 
-RATE = re.compile(r"tps = ([\d.]+)")
+TPS = re.compile(r"tps = ([\d.]+)")
 TRUE = "/bin/true"
 
 
 def rate(count: int, work: Callable[[], object]) -> float:
-    """Return how many of `count` things `work` does in a second."""
+    """Run `work`, which does `count` operations; return the operations per second."""
     began = time.perf_counter()
     work()
     return count / (time.perf_counter() - began)
 
 
 def spawn_rate(count: int) -> float:
-    """Return how often two processes start and await /bin/true in a second."""
-    return rate(count, lambda: on_two(lambda _: _spawn(count // 2)))
+    """Return how many /bin/true per second two processes spawn and wait for."""
+    return rate(count, lambda: on_two_processes(lambda _: _spawn(count // 2)))
 
 
 def xargs_rate(count: int) -> float:
-    """Return how often `xargs -P2` starts and awaits /bin/true in a second."""
-    words = "x\n" * count
+    """Return how many /bin/true per second `xargs -P2` runs."""
+    lines = "x\n" * count
     command = ["xargs", "-P2", "-n1", TRUE]
-    return rate(count, lambda: subprocess.run(command, input=words, text=True, check=True))
+    return rate(count, lambda: subprocess.run(command, input=lines, text=True, check=True))
 
 
-def on_two(work: Callable[[int], None]) -> None:
-    """Let two processes work at the same time, each of which is told which one it is."""
+def on_two_processes(work: Callable[[int], None]) -> None:
+    """Call `work` in two concurrent processes, with the numbers 0 and 1."""
     context = multiprocessing.get_context("fork")
-    halves = [context.Process(target=work, args=(half,)) for half in range(2)]
-    for half in halves:
-        half.start()
-    for half in halves:
-        half.join()
-        if half.exitcode:
-            raise RuntimeError("a process could not be started, or failed")
+    workers = [context.Process(target=work, args=(worker,)) for worker in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        if worker.exitcode:
+            raise RuntimeError("a worker process failed")
 
 
 def _spawn(count: int) -> None:
@@ -59,10 +59,10 @@ def _spawn(count: int) -> None:
 
 
 def copy_rate(dsn: str, tables: dict[str, str], count: int, batch: int) -> float:
-    """Return how many rows a second COPY stores, `batch` in a transaction, over one connection.
+    """Return the rows per second that COPY stores over one connection, `batch` per transaction.
 
-    `tables` gives, for each table to copy to, the one that holds the same rows. Those are read
-    first: what is measured is sending them and the commit, nothing else.
+    `tables` maps each table to copy into to the table that holds the rows. The rows are read
+    beforehand: only sending them and the commits are measured.
     """
     return asyncio.run(_copy_rate(dsn, tables, count, batch))
 
@@ -71,13 +71,13 @@ async def _copy_rate(dsn: str, tables: dict[str, str], count: int, batch: int) -
     conn = await asyncpg.connect(dsn)
     try:
         batches = [
-            [(to, await _read(conn, of, offset, batch)) for to, of in tables.items()]
+            [(to, await _read(conn, source, offset, batch)) for to, source in tables.items()]
             for offset in range(0, count, batch)
         ]
         began = time.perf_counter()
-        for tables_of_batch in batches:
+        for tables_data in batches:
             async with conn.transaction():
-                for to, data in tables_of_batch:
+                for to, data in tables_data:
                     schema, _, table = to.partition(".")
                     await conn.copy_to_table(
                         table, schema_name=schema, source=io.BytesIO(data), format="binary"
@@ -95,7 +95,7 @@ async def _read(conn: asyncpg.Connection, table: str, offset: int, count: int) -
 
 
 def commit_rate(dsn: str, statement: str, clients: int, seconds: float) -> float:
-    """Return how often `clients` connections commit `statement` in a second, with pgbench."""
+    """Return how many times per second `clients` connections commit `statement`, by pgbench."""
     parts = urlsplit(dsn)
     query = parse_qs(parts.query)
     environment = os.environ | {
@@ -114,7 +114,7 @@ def commit_rate(dsn: str, statement: str, clients: int, seconds: float) -> float
             *(f"--time={max(round(seconds), 1)}", f"--file={script.name}"),
         ]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    found = RATE.search(done.stdout)
-    if done.returncode or found is None:
+    match = TPS.search(done.stdout)
+    if done.returncode or match is None:
         raise RuntimeError(f"pgbench: {done.stderr[-2000:]}")
-    return float(found[1])
+    return float(match[1])

@@ -1,7 +1,7 @@
 """Generates HTTP load cheaply: prepared requests over bare sockets.
 
-A client library would take from the machine what the server could use, and then it
-would be measured, too. Each client sends its next request when the answer to the last
+A client library would compete with the server for the same cores, and so be part of the
+measurement. Each client is closed-loop: it sends the next request when the response to the previous
 one is complete.
 """
 
@@ -14,23 +14,23 @@ from typing import Any
 from urllib.parse import urlsplit
 
 CORES = 2
-BATCH = 1000
-"""How many tasks a request has where there are many."""
-AT_A_TIME = 200
-"""How many of the benchmark's tasks run at once; more of them gain nothing."""
+BATCH_SIZE = 1000
+"""Tasks in a batch request."""
+CONCURRENCY = 200
+"""Tasks of the benchmark that run concurrently; more would not raise the throughput."""
 
 
-def true(at_a_time: int) -> dict[str, Any]:
-    """Return a task of which so many have room at once."""
-    resources = {"cpu": CORES / at_a_time, "memory_mb": 16, "disk_mb": 1}
+def true_task(concurrency: int) -> dict[str, Any]:
+    """Return a task of /bin/true of which `concurrency` fit on the node."""
+    resources = {"cpu": CORES / concurrency, "memory_mb": 16, "disk_mb": 1}
     return {"command": ["/bin/true"], "resources": resources}
 
 
-TRUE = true(AT_A_TIME)
+TRUE_TASK = true_task(CONCURRENCY)
 
 
-class Refused(RuntimeError):
-    """A request was not answered with a status that was expected."""
+class UnexpectedResponse(RuntimeError):
+    """A response had an unexpected status."""
 
 
 class Requests:
@@ -42,11 +42,11 @@ class Requests:
         self._head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {key}\r\n"
 
     def get(self, path: str) -> bytes:
-        """Return a whole request that has no body."""
+        """Return a GET request as bytes."""
         return f"GET {path} HTTP/1.1\r\n{self._head}\r\n".encode()
 
     def post(self, path: str, body: Any) -> bytes:
-        """Return a whole request as it goes over the wire."""
+        """Return a POST request with a JSON body as bytes."""
         data = json.dumps(body).encode()
         head = (
             f"POST {path} HTTP/1.1\r\n{self._head}Content-Type: application/json\r\n"
@@ -55,18 +55,18 @@ class Requests:
         return head.encode() + data
 
     def batch(self, count: int, task: dict[str, Any]) -> bytes:
-        """Return the request that submits `count` times the same task."""
+        """Return a request that submits `count` copies of a task."""
         return self.post("/v1/tasks/batch", {"tasks": [task] * count})
 
-    def batches(self, count: int, task: dict[str, Any], size: int = BATCH) -> list[bytes]:
-        """Return the requests that submit `count` times the same task, `size` in each."""
-        full, rest = divmod(count, size)
-        last = [self.batch(rest, task)] if rest else []
+    def batches(self, count: int, task: dict[str, Any], size: int = BATCH_SIZE) -> list[bytes]:
+        """Return requests that submit `count` copies of a task, `size` in each."""
+        full, remainder = divmod(count, size)
+        last = [self.batch(remainder, task)] if remainder else []
         return [self.batch(size, task)] * full + last
 
 
 class Client:
-    """One connection, and what has come of the answer that it waits for."""
+    """One connection, and the received part of the pending response."""
 
     def __init__(self, address: tuple[str, int], expected: Collection[bytes]) -> None:
         self._expected = expected
@@ -75,28 +75,28 @@ class Client:
         self._received = b""
 
     def send(self, request: bytes) -> None:
-        """Send a whole request; the server reads while we write, so this cannot lock up."""
+        """Send a request; the server reads while we write, so this cannot deadlock."""
         self._received = b""
         self.socket.sendall(request)
 
-    def ask(self, request: bytes) -> bytes:
-        """Send a whole request, and return the body of the answer once it is complete."""
+    def request(self, request: bytes) -> bytes:
+        """Send a request, and return the body of the response."""
         self.send(request)
         while (body := self.receive()) is None:
             pass
         return body
 
     def receive(self) -> bytes | None:
-        """Take what has come; return the body once the answer is complete."""
+        """Read once; return the body if the response is complete, else None."""
         data = self.socket.recv(1 << 20)
         if not data:
-            raise Refused("the server has closed the connection")
+            raise UnexpectedResponse("the server closed the connection")
         self._received += data
-        head, found, body = self._received.partition(b"\r\n\r\n")
-        if not found or len(body) < _length(head):
+        head, separator, body = self._received.partition(b"\r\n\r\n")
+        if not separator or len(body) < _content_length(head):
             return None
         if head.split(b" ", 2)[1] not in self._expected:
-            raise Refused(f"{head.splitlines()[0].decode()}: {body[:500].decode()}")
+            raise UnexpectedResponse(f"{head.splitlines()[0].decode()}: {body[:500].decode()}")
         return body
 
 
@@ -106,8 +106,8 @@ def send_all(
     clients: int,
     expected: Collection[bytes] = (b"201",),
 ) -> tuple[float, list[bytes]]:
-    """Send every request, from `clients` at once; return the seconds it took, and the answers."""
-    left, answers = iter(prepared), list[bytes]()
+    """Send all requests over `clients` connections; return the seconds it took, and the bodies."""
+    remaining, bodies = iter(prepared), list[bytes]()
     with selectors.DefaultSelector() as selector:
         try:
             for _ in range(clients):
@@ -115,34 +115,36 @@ def send_all(
                 selector.register(client.socket, selectors.EVENT_READ, client)
             began = time.perf_counter()
             for key in list(selector.get_map().values()):
-                _next(selector, key.data, left)
+                _send_next(selector, key.data, remaining)
             while selector.get_map():
                 for key, _ in selector.select():
                     body = key.data.receive()
                     if body is not None:
-                        answers.append(body)
-                        _next(selector, key.data, left)
-            return time.perf_counter() - began, answers
+                        bodies.append(body)
+                        _send_next(selector, key.data, remaining)
+            return time.perf_counter() - began, bodies
         finally:
             for key in list(selector.get_map().values()):
                 key.data.socket.close()
 
 
 def latencies(requests: Requests, request: bytes, count: int) -> list[float]:
-    """Send a request `count` times over one connection; return the seconds that each took."""
-    client, took = Client(requests.address, (b"201",)), list[float]()
+    """Send a request `count` times over one connection; return the latency of each in seconds."""
+    client, seconds = Client(requests.address, (b"201",)), list[float]()
     try:
         for _ in range(count):
             began = time.perf_counter()
-            client.ask(request)
-            took.append(time.perf_counter() - began)
-        return took
+            client.request(request)
+            seconds.append(time.perf_counter() - began)
+        return seconds
     finally:
         client.socket.close()
 
 
-def _next(selector: selectors.BaseSelector, client: Client, left: Iterator[bytes]) -> None:
-    request = next(left, None)
+def _send_next(
+    selector: selectors.BaseSelector, client: Client, remaining: Iterator[bytes]
+) -> None:
+    request = next(remaining, None)
     if request is None:
         selector.unregister(client.socket)
         client.socket.close()
@@ -150,8 +152,8 @@ def _next(selector: selectors.BaseSelector, client: Client, left: Iterator[bytes
         client.send(request)
 
 
-def _length(head: bytes) -> int:
+def _content_length(head: bytes) -> int:
     for line in head.lower().splitlines():
         if line.startswith(b"content-length:"):
             return int(line.split(b":")[1])
-    raise Refused("an answer without a length")
+    raise UnexpectedResponse("a response without Content-Length")

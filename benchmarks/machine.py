@@ -1,4 +1,4 @@
-"""Describes the machine and the commit that figures belong to."""
+"""Describes the machine and the commit that results belong to."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine, the program, and when."""
+    """The machine, the versions, and the time of a run."""
 
     cpu: str
     cores: int
@@ -37,12 +37,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(postgres: Cluster) -> Machine:
-    """Return what the figures of this run belong to."""
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Return the description of this machine and this commit."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Machine(
         cpu=_cpu(),
         cores=len(os.sched_getaffinity(0)),
-        memory_gib=round(pages / 2**30, 1),
+        memory_gib=round(memory / 2**30, 1),
         system=_system(),
         python=platform.python_version(),
         postgresql=cluster.value(postgres.dsn, "show server_version").split()[0],
@@ -53,8 +53,8 @@ def describe(postgres: Cluster) -> Machine:
 
 
 def _system() -> str:
-    joins = any(mount.is_quick_to_join for mount in cgroup_hierarchies.mounts())
-    return f"{platform.system()} {platform.release()}{' with favordynmods' if joins else ''}"
+    is_quick = any(mount.is_quick_to_join for mount in cgroup_hierarchies.mounts())
+    return f"{platform.system()} {platform.release()}{' with favordynmods' if is_quick else ''}"
 
 
 def _cpu() -> str:
@@ -65,11 +65,11 @@ def _cpu() -> str:
 
 
 def commit() -> str:
-    """Return the commit that is measured, and whether something was changed since."""
+    """Return the measured commit, and whether there are uncommitted changes."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
         return done.stdout.strip() if done.returncode == 0 else ""
 
-    found = git("rev-parse", "--short", "HEAD")
-    return f"{found or 'unknown'}{' with changes' if git('status', '--porcelain') else ''}"
+    head = git("rev-parse", "--short", "HEAD")
+    return f"{head or 'unknown'}{' with changes' if git('status', '--porcelain') else ''}"

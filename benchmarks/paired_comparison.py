@@ -1,9 +1,8 @@
 """Compares two stores that exist at the same time, in alternating turns.
 
-A machine is not the same from one minute to the next. So both installations run all the
-time, and what one does in a second is compared with what the other did in the second before
-or after it: while one works, the node of the other takes nothing. Beside the rates stands the
-CPU time of a task, which varies much less than they do.
+The speed of a machine varies from minute to minute. So both installations run all the time, and
+each turn of one is compared with the adjacent turn of the other: while one works, the node of the
+other is drained. The CPU time per task is reported with the rates, because it varies much less.
 """
 
 import asyncio
@@ -18,21 +17,20 @@ import asyncpg
 import duly
 from benchmarks import checks, installation, usage
 from benchmarks.installation import Installation
-from benchmarks.load import TRUE, Requests, send_all
+from benchmarks.load import TRUE_TASK, Requests, send_all
 from benchmarks.rig import Rig
 from benchmarks.stub import stub
 from benchmarks.waiting import until
 from duly.bench.figure import Figure, at_least, median, percentile
 
-BY_STUB, FOR_REAL = "control plane", "/bin/true end to end"
-SPARE = 1.5
-"""Of what ends in a turn, so that the end of the line is not in sight."""
-EARLY = 0.2
-"""The share of a turn that is not measured: whoever has rested has to get going."""
-LOOK = 0.005
-"""Seconds between two looks at how many have ended."""
+CONTROL_PLANE, END_TO_END = "control plane", "/bin/true end to end"
+BACKLOG_FACTOR = 1.5
+"""Waiting tasks as a multiple of those of a turn, so that the queue never runs empty."""
+WARM_UP_SHARE = 0.2
+"""The first part of a turn, which is not measured."""
+POLL_INTERVAL_SECONDS = 0.005
 ENDED = "select last_value from duly.entries"
-AT_REST = "select not exists (select from duly.live where status = 'running')"
+IS_IDLE = "select not exists (select from duly.live where status = 'running')"
 DRAIN = "select duly.drain_node($1, $2)"
 BACKENDS = """
 select pid
@@ -44,9 +42,9 @@ select pid
 
 @dataclass(frozen=True)
 class Turn:
-    """What one store did in one turn: tasks, seconds, and CPU seconds by part.
+    """One turn of one store: tasks, seconds, and CPU seconds by part.
 
-    With what ended before and after it was measured, `ended` tasks.
+    `ended` also counts tasks that ended before and after the measured part of the turn.
     """
 
     tasks: int
@@ -56,110 +54,112 @@ class Turn:
 
     @property
     def rate(self) -> float:
-        """Return the tasks that ended in a second."""
+        """Return the throughput in tasks per second."""
         return self.tasks / self.seconds
 
 
 @dataclass(frozen=True)
-class Compared:
-    """The turns of two stores; those with the same index were next to each other."""
+class Comparison:
+    """The turns of two stores; those with the same index were adjacent in time."""
 
     base: list[Turn]
     other: list[Turn]
 
     @property
     def ratios(self) -> list[float]:
-        """Return the rates of each two turns as ratios."""
+        """Return the ratio of rates for each pair of turns."""
         pairs = zip(self.base, self.other, strict=True)
         return [other.rate / base.rate for base, other in pairs]
 
 
 class Side:
-    """One of the two: an installation whose node works when it is told to."""
+    """One of the two installations; its node is drained between its turns."""
 
-    def __init__(self, place: Installation, conn: asyncpg.Connection, client: duly.Client) -> None:
-        self._place = place
+    def __init__(
+        self, instance: Installation, conn: asyncpg.Connection, client: duly.Client
+    ) -> None:
+        self._installation = instance
         self._conn = conn
         self._client = client
         self._node = ""
         self.submitted = 0
 
     async def prepare(self, count: int) -> None:
-        """Let the node rest as soon as it is there, and make sure of enough for a turn."""
+        """Wait for the node, drain it, and submit enough tasks for a turn."""
         await until(self._has_joined)
-        await self._rest()
-        self.submit(round(count * SPARE))
+        await self._drain_and_wait()
+        self.submit(round(count * BACKLOG_FACTOR))
 
     def submit(self, count: int) -> None:
-        """Store so many more tasks, over HTTP."""
-        requests = Requests(self._place.url, self._place.key)
-        send_all(requests, requests.batches(count, TRUE), 1)
+        """Submit `count` tasks over HTTP."""
+        requests = Requests(self._installation.url, self._installation.key)
+        send_all(requests, requests.batches(count, TRUE_TASK), 1)
         self.submitted += count
 
     async def turn(self, count: int) -> Turn:
-        """Let about `count` tasks end, and put as many in their place."""
+        """Run about `count` tasks, then submit as many to replace them."""
         start: int = await self._conn.fetchval(ENDED)
-        await self._drain(False)
-        early, began = await self._await(start + round(count * EARLY))
+        await self._set_draining(False)
+        measured_from, began = await self._await_ended(start + round(count * WARM_UP_SHARE))
         before = await self._cpu()
-        late, ended = await self._await(start + count)
+        measured_to, ended = await self._await_ended(start + count)
         after = await self._cpu()
-        await self._rest()
-        whole = await self._conn.fetchval(ENDED) - start
-        self.submit(whole)
-        spent = {name: seconds - before[name] for name, seconds in after.items()}
-        return Turn(late - early, ended - began, spent, whole)
+        await self._drain_and_wait()
+        total = await self._conn.fetchval(ENDED) - start
+        self.submit(total)
+        cpu = {name: seconds - before[name] for name, seconds in after.items()}
+        return Turn(measured_to - measured_from, ended - began, cpu, total)
 
     async def _has_joined(self) -> bool:
-        ready = [one for one in self._client.list_nodes()["items"] if one["status"] == "ready"]
+        ready = [node for node in self._client.list_nodes()["items"] if node["status"] == "ready"]
         self._node = ready[0]["id"] if ready else ""
         return bool(ready)
 
-    async def _rest(self) -> None:
-        await self._drain(True)
-        await until(lambda: self._conn.fetchval(AT_REST))
+    async def _drain_and_wait(self) -> None:
+        await self._set_draining(True)
+        await until(lambda: self._conn.fetchval(IS_IDLE))
 
-    async def _drain(self, draining: bool) -> None:
-        """Let the node rest, or work. The leader sees it when it looks next, within a second.
+    async def _set_draining(self, draining: bool) -> None:
+        """Drain the node, or end draining; the leader reads it within a second.
 
-        Not over HTTP: the answer tells what runs on the node, and where a snapshot is kept it takes
-        longer to count that than a turn.
+        Not over HTTP: the response includes the number of tasks on the node, which takes longer to
+        count than a turn while a snapshot is held.
         """
         await self._conn.execute(DRAIN, int(self._node), draining)
 
-    async def _await(self, count: int) -> tuple[int, float]:
-        """Wait until so many tasks have ended, ever; return how many it were, and when."""
-        seen = 0
+    async def _await_ended(self, count: int) -> tuple[int, float]:
+        """Wait until `count` tasks have ended, ever; return the exact count and the time."""
+        ended = 0
 
-        async def are_there() -> bool:
-            nonlocal seen
-            seen = await self._conn.fetchval(ENDED)
-            return seen >= count
+        async def has_reached() -> bool:
+            nonlocal ended
+            ended = await self._conn.fetchval(ENDED)
+            return ended >= count
 
-        await until(are_there, LOOK)
-        return seen, time.perf_counter()
+        await until(has_reached, POLL_INTERVAL_SECONDS)
+        return ended, time.perf_counter()
 
     async def _cpu(self) -> dict[str, float]:
         backends = [row["pid"] for row in await self._conn.fetch(BACKENDS)]
-        parts = {name: usage.cpu(pids).own for name, pids in self._place.parts.items()}
+        parts = {name: usage.cpu(pids).own for name, pids in self._installation.parts.items()}
         return parts | {"PostgreSQL": usage.cpu(backends).own}
 
 
 @contextmanager
 def installed(rig: Rig, kind: str, dsn: str) -> Iterator[Installation]:
     """Run a server on a store, with a stub agent or with a real one."""
-    if kind == FOR_REAL:
-        with installation.up(rig.postgres, dsn) as place:
-            yield place
+    if kind == END_TO_END:
+        with installation.up(rig.postgres, dsn) as instance:
+            yield instance
         return
-    with installation.serve(rig.postgres, dsn) as place, stub(place) as counts:
-        yield place
+    with installation.serve(rig.postgres, dsn) as instance, stub(instance) as counts:
+        yield instance
     if counts.stale:
-        raise checks.Wrong(f"{counts.stale:,} reports were refused as stale")
+        raise checks.CheckFailed(f"{counts.stale:,} reports were refused as stale")
 
 
-async def nothing(_: Side) -> None:
-    """Leave a store as it is."""
+async def no_wear(_: Side) -> None:
+    """Do nothing to the store before the comparison."""
 
 
 def compare(
@@ -167,74 +167,74 @@ def compare(
     kind: str,
     base: str,
     other: str,
-    wear: Callable[[Side], Awaitable[None]] = nothing,
-) -> Compared:
-    """Measure two stores in turns, after something was done to the other one."""
+    wear: Callable[[Side], Awaitable[None]] = no_wear,
+) -> Comparison:
+    """Measure two stores in turns, after `wear` was applied to the other one."""
     sizes = rig.sizes
-    count = sizes.turn if kind == BY_STUB else sizes.turn_runs
+    count = sizes.turn if kind == CONTROL_PLANE else sizes.turn_runs
     dsns = (base, other)
-    held = [checks.count(dsn) for dsn in dsns]
-    with installed(rig, kind, base) as one, installed(rig, kind, other) as another:
-        compared, submitted = asyncio.run(_in_turns([one, another], sizes.turns, count, wear))
-    for dsn, before, added in zip(dsns, held, submitted, strict=True):
+    initial = [checks.count(dsn) for dsn in dsns]
+    with installed(rig, kind, base) as first, installed(rig, kind, other) as second:
+        comparison, submitted = asyncio.run(_in_turns([first, second], sizes.turns, count, wear))
+    for dsn, before, added in zip(dsns, initial, submitted, strict=True):
         checks.none_lost(dsn, before + added)
-    return compared
+    return comparison
 
 
 async def _in_turns(
-    places: Sequence[Installation],
+    instances: Sequence[Installation],
     turns: int,
     count: int,
     wear: Callable[[Side], Awaitable[None]],
-) -> tuple[Compared, list[int]]:
+) -> tuple[Comparison, list[int]]:
     async with AsyncExitStack() as stack:
-        sides = [await _side(place, stack) for place in places]
+        sides = [await _connect_side(instance, stack) for instance in instances]
         for side in sides:
             await side.prepare(count)
         await wear(sides[1])
         for side in sides:
             await side.turn(count)
-        compared = Compared([], [])
-        lists = (compared.base, compared.other)
-        for first in _who_begins(turns):
-            for which in (first, 1 - first):
-                lists[which].append(await sides[which].turn(count))
-        return compared, [side.submitted for side in sides]
+        comparison = Comparison([], [])
+        lists = (comparison.base, comparison.other)
+        for first in _starting_sides(turns):
+            for index in (first, 1 - first):
+                lists[index].append(await sides[index].turn(count))
+        return comparison, [side.submitted for side in sides]
 
 
-def _who_begins(turns: int) -> list[int]:
-    """Return who begins in each turn: one as often as the other, by chance.
+def _starting_sides(turns: int) -> list[int]:
+    """Return which side begins each pair of turns: both equally often, in random order.
 
-    What changes steadily changes both alike then, and so does what comes and goes in a beat.
+    So neither a steady drift nor a periodic disturbance favours one side.
     """
     order = [number % 2 for number in range(turns)]
     random.Random(turns).shuffle(order)
     return order
 
 
-async def _side(place: Installation, stack: AsyncExitStack) -> Side:
-    conn = await asyncpg.connect(place.dsn)
+async def _connect_side(instance: Installation, stack: AsyncExitStack) -> Side:
+    conn = await asyncpg.connect(instance.dsn)
     stack.push_async_callback(conn.close)
-    return Side(place, conn, stack.enter_context(place.client()))
+    return Side(instance, conn, stack.enter_context(instance.client()))
 
 
-def told(
-    part: str, name: str, compared: Compared, against: str, least: float | None
+def figures(
+    part: str, name: str, comparison: Comparison, against: str, target_ratio: float | None
 ) -> Iterator[Figure]:
-    """Tell the rates with their spread, and the CPU time of a task beside them."""
-    ratios = compared.ratios
+    """Yield the median rates with their spread, and the CPU time per task."""
+    ratios = comparison.ratios
     low, high = percentile(ratios, 0.25), percentile(ratios, 0.75)
     yield Figure(
         part=part,
         name=name,
-        value=median([turn.rate for turn in compared.other]),
+        value=median([turn.rate for turn in comparison.other]),
         unit="/s",
-        limit=median([turn.rate for turn in compared.base]),
+        limit=median([turn.rate for turn in comparison.base]),
         against=against,
-        target=None if least is None else at_least(least),
+        target=None if target_ratio is None else at_least(target_ratio),
         note=f"{len(ratios)} turns each, half of them {low:.0%} to {high:.0%}",
     )
-    base, other = _per_task(compared.base), _per_task(compared.other)
+    base, other = _per_task(comparison.base), _per_task(comparison.other)
     yield Figure(
         part=part,
         name=f"CPU per task, {name}",
@@ -242,11 +242,11 @@ def told(
         unit="µs",
         limit=sum(base.values()),
         against=against,
-        note=", ".join(f"{one} {base[one]:.0f} → {other[one]:.0f}" for one in base),
+        note=", ".join(f"{key} {base[key]:.0f} → {other[key]:.0f}" for key in base),
     )
 
 
 def _per_task(turns: list[Turn]) -> dict[str, float]:
-    """Return the microseconds of CPU that each part took for a task."""
+    """Return the CPU microseconds per task, by part."""
     tasks = sum(turn.tasks for turn in turns)
     return {part: sum(turn.cpu[part] for turn in turns) / tasks * 1e6 for part in turns[0].cpu}

@@ -1,4 +1,4 @@
-"""The results of a run as a value, from which table, chart and JSON are made."""
+"""The results of a benchmark run; the table, the chart and the JSON file are made from them."""
 
 from collections.abc import Sequence
 
@@ -8,30 +8,30 @@ from benchmarks.machine import Machine
 from duly.bench.figure import Figure
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a run."""
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a run, the machine, and the parts that failed."""
 
     machine: Machine
     figures: list[Figure]
     failures: dict[str, str]
-    """What went wrong, by part: a task that was lost, or a part that could not be measured."""
+    """Errors by part: a task was lost or ran twice, or the part could not be measured."""
 
     @property
-    def is_right(self) -> bool:
-        """Say whether all tasks ended, each exactly once; targets are another matter."""
+    def is_valid(self) -> bool:
+        """Return True if every task ended exactly once, whether or not targets were met."""
         return not self.failures
 
 
-def added(new: Measured, earlier: Measured, order: Sequence[str]) -> Measured:
-    """Return `new` with what an earlier run has measured of other parts.
+def merge(new: Results, earlier: Results, order: Sequence[str]) -> Results:
+    """Return `new` with the earlier results of the parts that it lacks.
 
-    Every part stands beside its own limit, so they need not be of one run; but of one machine
-    and one commit they must be.
+    Every part is compared with its own limit, so parts may come from different runs, but only of
+    one commit on one machine.
     """
     if msgspec.structs.replace(earlier.machine, at=new.machine.at) != new.machine:
-        raise ValueError("the earlier figures are of another machine, or of another commit")
-    fresh = {figure.part for figure in new.figures} | new.failures.keys()
-    kept = [figure for figure in earlier.figures if figure.part not in fresh]
-    failures = {part: why for part, why in earlier.failures.items() if part not in fresh}
+        raise ValueError("the earlier results are of another machine or another commit")
+    new_parts = {figure.part for figure in new.figures} | new.failures.keys()
+    kept = [figure for figure in earlier.figures if figure.part not in new_parts]
+    failures = {part: why for part, why in earlier.failures.items() if part not in new_parts}
     figures = sorted([*kept, *new.figures], key=lambda figure: order.index(figure.part))
-    return Measured(machine=new.machine, figures=figures, failures=failures | new.failures)
+    return Results(machine=new.machine, figures=figures, failures=failures | new.failures)

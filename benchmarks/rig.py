@@ -11,7 +11,7 @@ from benchmarks.cluster import Cluster
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much each part does: every one stays well below a minute on two cores of its own."""
+    """Workload sizes; with the defaults each part takes well below a minute on two idle cores."""
 
     rounds: int = 3
     batches: int = 15
@@ -26,8 +26,8 @@ class Sizes:
     turns: int = 5
     turn: int = 4000
     turn_runs: int = 1000
-    for_real: bool = False
-    """Whether full stores are measured with a real agent, too, and not only with a stub."""
+    with_real_agent: bool = False
+    """Whether filled stores are also measured with a real agent, not only with a stub."""
     waiting_some: int = 20_000
     waiting_many: int = 100_000
     tenants_some: int = 10
@@ -46,8 +46,8 @@ class Sizes:
     schedules_seconds: int = 10
 
     def scaled(self, factor: float) -> "Sizes":
-        """Return the same with everything smaller, for trying it out; figures mean little then."""
-        amounts = {one.name: getattr(self, one.name) for one in fields(self)}
+        """Return all sizes multiplied by `factor`, for quick tries whose figures mean little."""
+        amounts = {field.name: getattr(self, field.name) for field in fields(self)}
         return Sizes(
             **{
                 name: amount if isinstance(amount, bool) else max(type(amount)(amount * factor), 1)
@@ -56,8 +56,8 @@ class Sizes:
         )
 
 
-def full() -> Sizes:
-    """Return the sizes at which the targets are to be met; filling the stores takes a while."""
+def full_sizes() -> Sizes:
+    """Return the sizes that the targets assume; filling the stores takes a while."""
     return replace(
         Sizes(),
         runs=4000,
@@ -65,7 +65,7 @@ def full() -> Sizes:
         latencies=500,
         turns=24,
         turn=20_000,
-        for_real=True,
+        with_real_agent=True,
         waiting_some=200_000,
         waiting_many=1_000_000,
         tenants_some=100,
@@ -83,25 +83,27 @@ def full() -> Sizes:
 
 @dataclass(frozen=True)
 class Rig:
-    """Where a part measures."""
+    """What a part measures with: PostgreSQL and the workload sizes."""
 
     postgres: Cluster
     sizes: Sizes
 
     @contextmanager
     def store(self) -> Iterator[str]:
-        """Make an empty store for as long as the block lasts, and give its DSN."""
+        """Create an empty store for the duration of the block; yields its DSN."""
         with self.postgres.database() as dsn:
-            # What is written back later was caused earlier, and is not to be paid for now.
+            # Dirty pages of earlier work must not be written during the measurement.
             cluster.run(dsn, "checkpoint")
             yield dsn
 
     @contextmanager
-    def full(self, *, waiting: int = 0, finished: int = 0, tenants: int = 1) -> Iterator[str]:
-        """Give a store with so many tasks in it; one that was kept is used again."""
+    def filled_store(
+        self, *, waiting: int = 0, finished: int = 0, tenants: int = 1
+    ) -> Iterator[str]:
+        """Yield the DSN of a filled store; one that an earlier run has kept is reused."""
         name = f"full_{waiting}_{finished}_{tenants}"
-        filling = partial(fill.fill, waiting=waiting, finished=finished, tenants=tenants)
-        with self.postgres.filled_database(name, filling) as dsn:
-            # The nodes of an earlier run are gone, but their names are taken.
+        fill_store = partial(fill.fill, waiting=waiting, finished=finished, tenants=tenants)
+        with self.postgres.filled_database(name, fill_store) as dsn:
+            # The nodes of an earlier run are gone, but their names are still taken.
             cluster.run(dsn, "select duly.remove_node(id) from duly.nodes", "checkpoint")
             yield dsn

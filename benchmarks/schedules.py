@@ -1,8 +1,8 @@
 """Measures schedules: many that are due in the same second, and the delay of single ones.
 
-The schedules are made by a few requests and copied inside PostgreSQL. Their rules are of every
-kind and of several zones, but all mean the same second: the first day's work of everybody, which
-is when a scheduler is late.
+The schedules are created by a few requests and copied inside PostgreSQL. Their rules are of every
+kind and in several time zones, but all of them fire in the same second: the thundering herd at the
+full hour, which is when schedulers are late.
 """
 
 import asyncio
@@ -16,38 +16,38 @@ import asyncpg
 
 from benchmarks import checks, cluster, installation, usage
 from benchmarks.installation import Installation
-from benchmarks.load import TRUE, Requests, send_all
+from benchmarks.load import TRUE_TASK, Requests, send_all
 from benchmarks.rig import Rig
 from benchmarks.waiting import until
 from duly.bench.figure import Figure, at_most, percentile
 
 PART = "schedules"
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe")
-AHEAD = timedelta(seconds=4)
-"""How long before their moment schedules are made; copying them takes a part of it."""
-LATER = timedelta(days=3)
-OFTEN = 20
-"""Schedules that fire every second, one after the other, while nothing else happens."""
-COPIES = """
+LEAD_TIME = timedelta(seconds=4)
+"""How long before their fire time schedules are created; copying them takes a part of it."""
+NOT_DUE_FOR = timedelta(days=3)
+EVERY_SECOND_SCHEDULES = 20
+"""Schedules that fire every second, evenly spread, on an otherwise idle system."""
+COPY_SCHEDULES = """
 with first as (select min(id) as id from duly.schedules),
      given as (
         select s, row_number() over (order by s.id) as number
           from duly.schedules s
-         where s.next_run_at = '{at}'
+         where s.next_run_at = '{fire_at}'
      )
 insert into duly.schedules
 select (jsonb_populate_record(s, jsonb_build_object('id', first.id - number * {times} + g))).*
   from first, given, generate_series(1, {times} - 1) g
 """
 DUE = "select count(*) from duly.schedules where next_run_at = $1"
-IS_PAST = "select not exists (select from duly.schedules where next_run_at <= $1)"
+NONE_DUE = "select not exists (select from duly.schedules where next_run_at <= $1)"
 SUBMITTED = """
 select count(*)
   from duly.occurrences o
   join duly.tasks t on t.id = o.task_id and t.run_at = o.fire_at
  where o.fire_at = $1
 """
-LATE = """
+DELAYS = """
 select extract(epoch from t.submitted_at - o.fire_at)::float8 * 1000 as submitted,
        extract(epoch from a.started_at - o.fire_at)::float8 * 1000 as started,
        o.fire_at = lag(o.fire_at) over (partition by o.schedule_id order by o.fire_at)
@@ -59,16 +59,16 @@ select extract(epoch from t.submitted_at - o.fire_at)::float8 * 1000 as submitte
 
 
 def measure(rig: Rig) -> Iterator[Figure]:
-    """Let many schedules fire at once, then a few one after the other."""
-    yield from _at_once(rig)
-    yield from _one_by_one(rig)
+    """Let many schedules fire at once, then a few, evenly spread."""
+    yield from _same_second(rig)
+    yield from _spread(rig)
 
 
-def rules(at: datetime) -> Iterator[dict[str, Any]]:
-    """Yield ways to say a moment, each as somebody in another place would."""
+def rules(fire_at: datetime) -> Iterator[dict[str, Any]]:
+    """Yield rules of every kind in every zone, all of which fire at `fire_at`."""
     for name in ZONES:
-        wall = at.astimezone(ZoneInfo(name))
-        zone = {"timezone": name, "start_at": at.isoformat()}
+        wall = fire_at.astimezone(ZoneInfo(name))
+        zone = {"timezone": name, "start_at": fire_at.isoformat()}
         yield zone | {"daily": f"{wall:%H:%M:%S}"}
         yield zone | {"weekly": f"{wall:%a}@{wall:%H:%M:%S}".lower()}
         yield zone | {"monthly": f"{wall.day}@{wall:%H:%M:%S}"}
@@ -76,21 +76,28 @@ def rules(at: datetime) -> Iterator[dict[str, Any]]:
         yield zone | {"every": "24h"}
 
 
-def _at_once(rig: Rig) -> Iterator[Figure]:
+def _same_second(rig: Rig) -> Iterator[Figure]:
     total, due = rig.sizes.schedules, rig.sizes.schedules_due
-    with rig.store() as dsn, installation.serve(rig.postgres, dsn) as place:
-        _make(place, datetime.now(UTC).replace(microsecond=0) + LATER, total - due)
+    with rig.store() as dsn, installation.serve(rig.postgres, dsn) as instance:
+        _create_schedules(
+            instance, datetime.now(UTC).replace(microsecond=0) + NOT_DUE_FOR, total - due
+        )
         cluster.run(dsn, "vacuum analyze duly.schedules", "checkpoint")
-        at = datetime.now(UTC).replace(microsecond=0) + AHEAD
-        due = _make(place, at, due)
-        pids = {"server": [place.process.pid], "PostgreSQL": rig.postgres.pids}
-        before = {name: usage.on_cpu(each) for name, each in pids.items()}
-        seconds = asyncio.run(_await_past(dsn, at))
-        spent = {name: usage.on_cpu(each) - before[name] for name, each in pids.items()}
-        submitted = cluster.value(dsn, SUBMITTED, at)
+        fire_at = datetime.now(UTC).replace(microsecond=0) + LEAD_TIME
+        due = _create_schedules(instance, fire_at, due)
+        pids = {"server": [instance.process.pid], "PostgreSQL": rig.postgres.pids}
+        before = {name: usage.precise_cpu_seconds(processes) for name, processes in pids.items()}
+        seconds = asyncio.run(_await_all_fired(dsn, fire_at))
+        spent = {
+            name: usage.precise_cpu_seconds(processes) - before[name]
+            for name, processes in pids.items()
+        }
+        submitted = cluster.value(dsn, SUBMITTED, fire_at)
         recorded = cluster.value(dsn, "select count(*) from duly.occurrences")
         if not due == submitted == recorded == checks.count(dsn):
-            raise checks.Wrong(f"{due:,} were due: {submitted:,} submitted, {recorded:,} recorded")
+            raise checks.CheckFailed(
+                f"{due:,} were due: {submitted:,} submitted, {recorded:,} recorded"
+            )
     yield Figure(
         part=PART,
         name=f"{due:,} of {total:,} schedules due in one second, until the last is submitted",
@@ -103,80 +110,87 @@ def _at_once(rig: Rig) -> Iterator[Figure]:
         yield Figure(part=PART, name=f"CPU per fire time, {name}", value=cpu / due * 1e6, unit="µs")
 
 
-def _make(place: Installation, at: datetime, count: int) -> int:
-    """Make schedules that fire next at a moment, and return how many there are."""
-    requests = Requests(place.url, place.key)
-    asked = [requests.post("/v1/schedules", one | {"task": TRUE}) for one in rules(at)]
-    send_all(requests, asked, 1)
-    times = max(count // len(asked), 1)
-    cluster.run(place.dsn, COPIES.format(times=times, at=at.isoformat()))
-    if datetime.now(UTC) >= at:
-        raise checks.Wrong("the moment came before the schedules were made")
-    made: int = cluster.value(place.dsn, DUE, at)
-    if made != times * len(asked):
-        raise checks.Wrong(f"{made:,} schedules are due of {times * len(asked):,}")
-    return made
+def _create_schedules(instance: Installation, fire_at: datetime, count: int) -> int:
+    """Create about `count` schedules that fire next at `fire_at`; return how many there are."""
+    requests = Requests(instance.url, instance.key)
+    prepared = [
+        requests.post("/v1/schedules", rule | {"task": TRUE_TASK}) for rule in rules(fire_at)
+    ]
+    send_all(requests, prepared, 1)
+    times = max(count // len(prepared), 1)
+    cluster.run(instance.dsn, COPY_SCHEDULES.format(times=times, fire_at=fire_at.isoformat()))
+    if datetime.now(UTC) >= fire_at:
+        raise checks.CheckFailed("the fire time came before the schedules were created")
+    created: int = cluster.value(instance.dsn, DUE, fire_at)
+    if created != times * len(prepared):
+        raise checks.CheckFailed(f"{created:,} schedules are due of {times * len(prepared):,}")
+    return created
 
 
-async def _await_past(dsn: str, at: datetime) -> float:
-    """Return how many seconds after a moment nothing was due any more, by PostgreSQL's clock."""
+async def _await_all_fired(dsn: str, fire_at: datetime) -> float:
+    """Return the seconds from `fire_at` until no schedule is due, by PostgreSQL's clock."""
     conn = await asyncpg.connect(dsn)
     try:
-        past = await conn.prepare(IS_PAST)
-        await asyncio.sleep((at - datetime.now(UTC)).total_seconds())
-        await until(lambda: past.fetchval(at))
-        took: timedelta = await conn.fetchval("select clock_timestamp() - $1", at)
-        return took.total_seconds()
+        none_due = await conn.prepare(NONE_DUE)
+        await asyncio.sleep((fire_at - datetime.now(UTC)).total_seconds())
+        await until(lambda: none_due.fetchval(fire_at))
+        elapsed: timedelta = await conn.fetchval("select clock_timestamp() - $1", fire_at)
+        return elapsed.total_seconds()
     finally:
         await conn.close()
 
 
-def _one_by_one(rig: Rig) -> Iterator[Figure]:
+def _spread(rig: Rig) -> Iterator[Figure]:
     seconds = rig.sizes.schedules_seconds
-    with rig.store() as dsn, installation.up(rig.postgres, dsn) as place:
-        requests = Requests(place.url, place.key)
+    with rig.store() as dsn, installation.up(rig.postgres, dsn) as instance:
+        requests = Requests(instance.url, instance.key)
         first = datetime.now(UTC) + timedelta(seconds=2)
-        last = timedelta(seconds=seconds)
-        asked = [
-            _often(requests, first + one * timedelta(seconds=1) / OFTEN, last)
-            for one in range(OFTEN)
+        duration = timedelta(seconds=seconds)
+        prepared = [
+            _every_second(
+                requests, first + number * timedelta(seconds=1) / EVERY_SECOND_SCHEDULES, duration
+            )
+            for number in range(EVERY_SECOND_SCHEDULES)
         ]
-        send_all(requests, asked, 1)
+        send_all(requests, prepared, 1)
         time.sleep((first - datetime.now(UTC)).total_seconds() + seconds)
-        fires = OFTEN * (seconds + 1)
-        _await(dsn, lambda: cluster.value(dsn, "select count(*) from duly.ends") >= fires)
+        fires = EVERY_SECOND_SCHEDULES * (seconds + 1)
+        _wait_until(dsn, lambda: cluster.value(dsn, "select count(*) from duly.ends") >= fires)
         checks.all_done(dsn, fires)
-        rows = cluster.rows(dsn, LATE)
-    if len(rows) != fires or sum(row["is_next"] is not True for row in rows) != OFTEN:
-        raise checks.Wrong(
-            f"{len(rows):,} fire times have a task of {fires:,}, or one was left out"
+        rows = cluster.rows(dsn, DELAYS)
+    if (
+        len(rows) != fires
+        or sum(row["is_next"] is not True for row in rows) != EVERY_SECOND_SCHEDULES
+    ):
+        raise checks.CheckFailed(
+            f"{len(rows):,} of {fires:,} fire times have a task, or one was skipped"
         )
-    for what, bound in (("submitted", 100.0), ("started", None)):
-        late = [row[what] for row in rows]
+    for event, bound in (("submitted", 100.0), ("started", None)):
+        delays = [row[event] for row in rows]
         for share in (0.5, 0.99):
             yield Figure(
                 part=PART,
-                name=f"fire time → {what}, while nothing else happens, p{share * 100:.0f}",
-                value=percentile(late, share),
+                name=f"fire time → {event}, while nothing else happens, p{share * 100:.0f}",
+                value=percentile(delays, share),
                 unit="ms",
                 target=at_most(bound) if bound and share == 0.99 else None,
-                note=f"of {len(late):,}",
+                note=f"of {len(delays):,}",
             )
 
 
-def _often(requests: Requests, start_at: datetime, last: timedelta) -> bytes:
-    asked = {
+def _every_second(requests: Requests, start_at: datetime, duration: timedelta) -> bytes:
+    body = {
         "every": "1s",
         "start_at": start_at.isoformat(),
-        "end_at": (start_at + last).isoformat(),
+        "end_at": (start_at + duration).isoformat(),
         "overlap": "allow",
-        "task": TRUE,
+        "task": TRUE_TASK,
     }
-    return requests.post("/v1/schedules", asked)
+    return requests.post("/v1/schedules", body)
 
 
-def _await(dsn: str, condition: Callable[[], bool]) -> None:
-    async def look() -> bool:
+def _wait_until(dsn: str, condition: Callable[[], bool]) -> None:
+    async def poll() -> bool:
         return await asyncio.to_thread(condition)
 
-    asyncio.run(until(look, 0.2))
+    asyncio.run(until(poll, 0.2))

@@ -1,7 +1,7 @@
 """Measures the control plane while a transaction holds a snapshot: a report, a dump, an idle psql.
 
-Whatever is deleted meanwhile cannot be cleared away, and stands in everybody's way. A snapshot
-holds up only the database that it is of, so a store without one can stand beside it.
+Rows that are deleted meanwhile cannot be vacuumed, and every scan has to skip them. A snapshot
+affects only its own database, so a store without one can be measured beside it.
 """
 
 import asyncio
@@ -11,42 +11,42 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from benchmarks.paired_comparison import BY_STUB, Side, compare, told
+from benchmarks.paired_comparison import CONTROL_PLANE, Side, compare, figures
 from benchmarks.rig import Rig
 from duly.bench.figure import Figure
 
 
 def measure(rig: Rig) -> Iterator[Figure]:
-    """Run tasks through while a snapshot is held; then compare with an empty store, in turns."""
+    """Run tasks while a snapshot is held, then compare with an empty store, in turns."""
     sizes, ended = rig.sizes, 0
 
     async def wear(side: Side) -> None:
         nonlocal ended
-        until = time.monotonic() + sizes.snapshot_seconds
-        while time.monotonic() < until:
+        deadline = time.monotonic() + sizes.snapshot_seconds
+        while time.monotonic() < deadline:
             ended += (await side.turn(sizes.turn)).ended
 
-    with rig.store() as empty, rig.store() as held, _snapshot(held):
-        compared = compare(rig, BY_STUB, empty, held, wear)
-    name = f"{BY_STUB} with a snapshot held for {_span(sizes.snapshot_seconds)}"
+    with rig.store() as empty, rig.store() as worn, _snapshot(worn):
+        comparison = compare(rig, CONTROL_PLANE, empty, worn, wear)
+    name = f"{CONTROL_PLANE} with a snapshot held for {_duration(sizes.snapshot_seconds)}"
     name += f" in which {ended:,} tasks ended"
-    yield from told("snapshot", name, compared, "an empty store", 0.7)
+    yield from figures("snapshot", name, comparison, "an empty store", 0.7)
 
 
 @contextmanager
 def _snapshot(dsn: str) -> Iterator[None]:
-    """Keep a snapshot of a store for as long as the block lasts."""
+    """Hold a snapshot of a store for the duration of the block."""
     with asyncio.Runner() as runner:
         conn = runner.run(asyncpg.connect(dsn))
         try:
             runner.run(conn.execute("begin isolation level repeatable read, read only"))
             runner.run(conn.execute("select count(*) from duly.live"))
             yield
-            # It has failed unless the snapshot was held to the end.
+            # Fails if the connection, and with it the snapshot, was lost meanwhile.
             runner.run(conn.execute("commit"))
         finally:
             runner.run(conn.close())
 
 
-def _span(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"

@@ -1,47 +1,55 @@
 """Compares large stores (waiting tasks, tenants, ended tasks) with an empty one.
 
-A full store and an empty one are measured in turns: once by a stub agent (the control plane
-alone, where a slow statement shows most), and at the full size once for real, which takes too
-long for every day. The empty one holds just enough for a turn.
+A filled store and an empty one are measured in turns: with a stub agent (the control plane alone,
+where a slow statement shows most), and with `--full` also with a real agent. The empty store holds
+just enough waiting tasks for a turn.
 """
 
 from collections.abc import Iterator, Sequence
 
-from benchmarks.paired_comparison import BY_STUB, FOR_REAL, compare, told
+from benchmarks.paired_comparison import CONTROL_PLANE, END_TO_END, compare, figures
 from benchmarks.rig import Rig
 from duly.bench.figure import Figure
 
 
 def waiting(rig: Rig) -> Iterator[Figure]:
-    """Compare stores with many waiting tasks with an empty one, and that with another like it."""
-    with rig.store() as one, rig.store() as other:
-        compared = compare(rig, BY_STUB, one, other)
-    yield from told("waiting", f"{BY_STUB} with nothing more", compared, "an empty store", None)
+    """Compare stores with many waiting tasks with an empty one, and two empty ones as a control."""
+    with rig.store() as first, rig.store() as second:
+        comparison = compare(rig, CONTROL_PLANE, first, second)
+    yield from figures(
+        "waiting", f"{CONTROL_PLANE} with nothing more", comparison, "an empty store", None
+    )
     some, many = rig.sizes.waiting_some, rig.sizes.waiting_many
-    yield from _compared(rig, "waiting", [BY_STUB], f"{some:,} waiting of 1 tenant", waiting=some)
-    yield from _compared(rig, "waiting", _kinds(rig), f"{many:,} waiting of 1 tenant", waiting=many)
+    yield from _compare_with_empty(
+        rig, "waiting", [CONTROL_PLANE], f"{some:,} waiting of 1 tenant", waiting=some
+    )
+    yield from _compare_with_empty(
+        rig, "waiting", _kinds(rig), f"{many:,} waiting of 1 tenant", waiting=many
+    )
 
 
 def tenants(rig: Rig) -> Iterator[Figure]:
-    """Compare stores whose tasks are of many tenants with an empty one."""
+    """Compare stores with the tasks of many tenants with an empty one."""
     waiting, many = rig.sizes.waiting_some, rig.sizes.tenants_many
     for count in (rig.sizes.tenants_some, many):
-        kinds = _kinds(rig) if count == many else [BY_STUB]
+        kinds = _kinds(rig) if count == many else [CONTROL_PLANE]
         name = f"{waiting:,} waiting of {count:,} tenants"
-        yield from _compared(rig, "tenants", kinds, name, waiting=waiting, tenants=count)
+        yield from _compare_with_empty(rig, "tenants", kinds, name, waiting=waiting, tenants=count)
 
 
 def finished(rig: Rig) -> Iterator[Figure]:
-    """Compare a store that remembers millions of tasks with an empty one."""
+    """Compare a store with many ended tasks with an empty one."""
     count = rig.sizes.finished
-    yield from _compared(rig, "finished", _kinds(rig), f"{count:,} finished", finished=count)
+    yield from _compare_with_empty(
+        rig, "finished", _kinds(rig), f"{count:,} finished", finished=count
+    )
 
 
 def _kinds(rig: Rig) -> Sequence[str]:
-    return (BY_STUB, FOR_REAL) if rig.sizes.for_real else (BY_STUB,)
+    return (CONTROL_PLANE, END_TO_END) if rig.sizes.with_real_agent else (CONTROL_PLANE,)
 
 
-def _compared(
+def _compare_with_empty(
     rig: Rig,
     part: str,
     kinds: Sequence[str],
@@ -51,8 +59,8 @@ def _compared(
     finished: int = 0,
     tenants: int = 1,
 ) -> Iterator[Figure]:
-    with rig.full(waiting=waiting, finished=finished, tenants=tenants) as full:
+    with rig.filled_store(waiting=waiting, finished=finished, tenants=tenants) as full:
         for kind in kinds:
             with rig.store() as empty:
-                compared = compare(rig, kind, empty, full)
-            yield from told(part, f"{kind} with {name}", compared, "an empty store", 0.9)
+                comparison = compare(rig, kind, empty, full)
+            yield from figures(part, f"{kind} with {name}", comparison, "an empty store", 0.9)

@@ -1,8 +1,8 @@
 """A stub agent: speaks the real protocol, and reports every task as succeeded at once.
 
-What is left is the control plane: submit, placement, lease, delivery, report, commit. Run as
-`python -m benchmarks.stub URL TOKEN_FILE`; it writes how many reports were accepted, and how
-many were not, whenever that has changed.
+What remains is the control plane: submit, placement, lease, delivery, report, commit. Run as
+`python -m benchmarks.stub URL TOKEN_FILE`; it prints the numbers of accepted and of stale reports
+whenever they have changed.
 """
 
 import asyncio
@@ -25,22 +25,22 @@ from duly.model.task import Outcome, Usage
 from duly.private_file import write_private
 
 CAPACITY = Resources(cpu_milli=25_000, memory_mb=1 << 20, disk_mb=1 << 20)
-"""Room for 2,500 of the benchmark's tasks at a time."""
+"""Room for 2,500 concurrent tasks of the benchmark."""
 USAGE = Usage(cpu_seconds=0.001, peak_memory_mb=1.0, wall_seconds=0.001)
-TOLD_EVERY = 0.02
+PRINT_INTERVAL_SECONDS = 0.02
 
 
 class Stub:
-    """One incarnation, from its join until it is killed."""
+    """One incarnation of the stub agent, from its join until it is killed."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._held: set[wire.AttemptRef] = set()
-        self._reports = ReportSender(gateway, self._answered, lambda: 0)
+        self._reports = ReportSender(gateway, self._on_acknowledged, lambda: 0)
         self._counts = {True: 0, False: 0}
 
     async def run(self, token: str) -> None:
-        """Be a node."""
+        """Join, then poll, send heartbeats and report until cancelled."""
         self._gateway.key = token
         key = f"dulynode_{secrets.token_urlsafe(32)}"
         join = wire.JoinRequest(
@@ -50,9 +50,9 @@ class Stub:
         self._gateway.key = key
         async with asyncio.TaskGroup() as group:
             group.create_task(self._poll(joined.incarnation))
-            group.create_task(self._beat(joined))
+            group.create_task(self._send_heartbeats(joined))
             group.create_task(self._reports.run(joined.incarnation))
-            group.create_task(self._tell())
+            group.create_task(self._print_counts())
 
     async def _poll(self, incarnation: int) -> None:
         latest = 0
@@ -60,32 +60,32 @@ class Stub:
             poll = wire.PollRequest(
                 incarnation=incarnation, held=list(self._held), wait=25.0, latest=latest
             )
-            orders = await self._gateway.call("poll", poll, wire.PollResponse, timeout=35)
-            latest = max([latest, *(one.ref.token for one in orders.start)])
-            fresh = [one.ref for one in orders.start if one.ref not in self._held]
-            for ref in fresh:
+            response = await self._gateway.call("poll", poll, wire.PollResponse, timeout=35)
+            latest = max([latest, *(assignment.ref.token for assignment in response.start)])
+            new = [a.ref for a in response.start if a.ref not in self._held]
+            for ref in new:
                 self._held.add(ref)
                 self._reports.add(_report(ref), None)
-            if not fresh and orders.start:
+            if not new and response.start:
                 await asyncio.sleep(IDLE_POLL_PAUSE_SECONDS)
 
-    async def _beat(self, joined: wire.JoinResponse) -> None:
+    async def _send_heartbeats(self, joined: wire.JoinResponse) -> None:
         while True:
-            beat = wire.Heartbeat(incarnation=joined.incarnation, held=list(self._held))
-            await self._gateway.call("heartbeat", beat, wire.HeartbeatResponse, timeout=10)
+            heartbeat = wire.Heartbeat(incarnation=joined.incarnation, held=list(self._held))
+            await self._gateway.call("heartbeat", heartbeat, wire.HeartbeatResponse, timeout=10)
             await asyncio.sleep(joined.heartbeat_interval)
 
-    def _answered(self, ref: wire.AttemptRef, accepted: bool) -> None:
+    def _on_acknowledged(self, ref: wire.AttemptRef, accepted: bool) -> None:
         self._held.discard(ref)
         self._counts[accepted] += 1
 
-    async def _tell(self) -> None:
-        told = None
+    async def _print_counts(self) -> None:
+        printed = None
         while True:
-            if told != self._counts:
-                told = dict(self._counts)
-                print(told[True], told[False], flush=True)
-            await asyncio.sleep(TOLD_EVERY)
+            if printed != self._counts:
+                printed = dict(self._counts)
+                print(printed[True], printed[False], flush=True)
+            await asyncio.sleep(PRINT_INTERVAL_SECONDS)
 
 
 def _report(ref: wire.AttemptRef) -> wire.AttemptReport:
@@ -95,35 +95,35 @@ def _report(ref: wire.AttemptRef) -> wire.AttemptReport:
 
 
 class Counts:
-    """What a stub has told, seen from the process that started it."""
+    """The counts that a stub has printed, read by the process that started it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         self.accepted = 0
         self.stale = 0
-        self._told = process.stdout
+        self._output = process.stdout
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def wait_for(self, accepted: int, within: float = 120.0) -> None:
-        """Wait until so many reports have been accepted; raises when the stub has ended."""
-        until = time.monotonic() + within
+    def wait_for(self, accepted: int, timeout: float = 120.0) -> None:
+        """Wait until `accepted` reports were accepted; raises if the stub ends or time runs out."""
+        deadline = time.monotonic() + timeout
         with self._changed:
             while self.accepted < accepted:
-                if not self._reader.is_alive() or time.monotonic() > until:
+                if not self._reader.is_alive() or time.monotonic() > deadline:
                     raise RuntimeError(
-                        f"the stub agent came to {self.accepted:,} of {accepted:,} tasks"
+                        f"the stub agent finished {self.accepted:,} of {accepted:,} tasks"
                     )
                 self._changed.wait(1.0)
 
     def close(self) -> None:
-        """Let go of a stub that has ended."""
+        """Close the pipe to a stub that has ended."""
         self._reader.join()
-        self._told.close()
+        self._output.close()
 
     def _read(self) -> None:
-        for line in self._told:
+        for line in self._output:
             with self._changed:
                 self.accepted, self.stale = map(int, line.split())
                 self._changed.notify_all()
@@ -131,7 +131,7 @@ class Counts:
 
 @contextmanager
 def stub(installation: Installation) -> Iterator[Counts]:
-    """Run a stub agent for as long as the block lasts."""
+    """Run a stub agent for the duration of the block."""
     with installation.client() as client:
         write_private(installation.folder / "token", client.create_node_token()["token"] + "\n")
     process = subprocess.Popen(

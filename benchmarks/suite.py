@@ -1,4 +1,4 @@
-"""Runs the parts sequentially on one PostgreSQL."""
+"""Runs the selected parts one after another on one PostgreSQL."""
 
 import time
 import traceback
@@ -22,7 +22,7 @@ from benchmarks import (
     store_sizes,
     submits,
 )
-from benchmarks.results import Measured
+from benchmarks.results import Results
 from benchmarks.rig import Rig, Sizes
 from duly.bench.figure import Figure
 from duly.bench.figure_table import row
@@ -46,25 +46,28 @@ PARTS: dict[str, Callable[[Rig], Iterator[Figure]]] = {
 
 
 def run(
-    parts: Sequence[str], sizes: Sizes, say: Callable[[str], None], kept: Path | None = None
-) -> Measured:
-    """Measure `parts`; one that fails is told, and does not keep the others from being run.
+    parts: Sequence[str],
+    sizes: Sizes,
+    log: Callable[[str], None],
+    stores_folder: Path | None = None,
+) -> Results:
+    """Measure `parts`, and log progress; a part that fails does not stop the others.
 
-    Stores that take long to fill are kept in a folder, if one is given, for the next run.
+    With a `stores_folder`, filled stores are kept there for the next run.
     """
     figures, failures = list[Figure](), dict[str, str]()
-    with cluster.started(kept) as postgres:
-        say("preparing")
+    with cluster.started(stores_folder) as postgres:
+        log("preparing")
         fill.make_template(postgres)
         for part in parts:
             began = time.monotonic()
-            say(f"{part} …")
+            log(f"{part} …")
             try:
                 for figure in PARTS[part](Rig(postgres, sizes)):
                     figures.append(figure)
-                    say("  ".join(cell for cell in row(figure) if cell))
+                    log("  ".join(cell for cell in row(figure) if cell))
             except Exception as error:
                 failures[part] = f"{type(error).__name__}: {error}"
-                say("".join(traceback.format_exception(error)))
-            say(f"{part} took {time.monotonic() - began:.0f} s")
-        return Measured(machine=machine.describe(postgres), figures=figures, failures=failures)
+                log("".join(traceback.format_exception(error)))
+            log(f"{part} took {time.monotonic() - began:.0f} s")
+        return Results(machine=machine.describe(postgres), figures=figures, failures=failures)

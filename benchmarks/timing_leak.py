@@ -1,9 +1,9 @@
 """`python -m benchmarks.timing_leak`: tests for a timing side channel between tenants.
 
-What is another's and what does not exist are both answered 404, with the same bytes. Ids of
-another tenant's tasks and ids that nobody has are asked for over one connection, in random
-order. Told is how long the answers took, and how often one guesses right which of two answers
-was about a foreign id, and of two medians of a hundred: half of the time is by chance.
+A task of another tenant and a task that does not exist give the same 404 response. Both kinds of
+ids are requested over one connection, in random order. The output has the latencies, and how often
+the slower of two responses was the one about a foreign id, for single responses and for medians of
+a hundred: 50 % is chance.
 """
 
 import argparse
@@ -13,74 +13,80 @@ import statistics
 import time
 
 from benchmarks import cluster, installation
-from benchmarks.load import TRUE, Client, Requests, send_all
+from benchmarks.load import TRUE_TASK, Client, Requests, send_all
 from duly.bench.figure import percentile
 from duly.model.tenant import Scope
 
 TASKS = 1000
-MANY = 100
+SAMPLE = 100
 
 
 def measure(count: int, seed: int) -> dict[str, list[float]]:
-    """Return how many seconds answers took about foreign and about unknown ids."""
-    dice = random.Random(seed)
+    """Return the latencies in seconds of requests for foreign and for unknown ids."""
+    rng = random.Random(seed)
     with (
         cluster.started() as postgres,
         postgres.database(template=None) as dsn,
-        installation.serve(postgres, dsn) as place,
+        installation.serve(postgres, dsn) as instance,
     ):
-        owner = Requests(place.url, place.key)
-        _, answers = send_all(owner, [owner.batch(TASKS, TRUE)], 1)
-        foreign = [int(one) for one in json.loads(answers[0])["ids"]]
+        owner = Requests(instance.url, instance.key)
+        _, bodies = send_all(owner, [owner.batch(TASKS, TRUE_TASK)], 1)
+        foreign = [int(task) for task in json.loads(bodies[0])["ids"]]
         cluster.run(
-            place.dsn, "insert into duly.tenants (name, plan) values ('other', 'unlimited')"
+            instance.dsn, "insert into duly.tenants (name, plan) values ('other', 'unlimited')"
         )
-        stranger = Requests(place.url, installation.make_key(place.dsn, "other", Scope.READ))
-        # The same ids, from another server's numbers: as long, as far apart, and nobody's.
-        ids = {"foreign": foreign, "unknown": [one + (200 << 17) for one in foreign]}
-        took: dict[str, list[float]] = {kind: [] for kind in ids}
+        stranger = Requests(
+            instance.url, installation.create_key(instance.dsn, "other", Scope.READ)
+        )
+        # The same ids with the number of another server: as long, as far apart, and unused.
+        ids = {"foreign": foreign, "unknown": [task + (200 << 17) for task in foreign]}
+        latencies: dict[str, list[float]] = {kind: [] for kind in ids}
         client = Client(stranger.address, (b"404", b"503"))
-        for turn in range(count + MANY):
-            for kind in dice.sample(sorted(ids), 2):
-                request = stranger.get(f"/v1/tasks/{dice.choice(ids[kind])}")
+        for number in range(count + SAMPLE):
+            for kind in rng.sample(sorted(ids), 2):
+                request = stranger.get(f"/v1/tasks/{rng.choice(ids[kind])}")
                 began = time.perf_counter()
-                answer = client.ask(request)
-                # A machine that is stopped for seconds tells nothing of either.
-                if turn >= MANY and b'"not_found"' in answer:
-                    took[kind].append(time.perf_counter() - began)
+                body = client.request(request)
+                # A 503 comes from a machine that stood still, and says nothing about ids.
+                if number >= SAMPLE and b'"not_found"' in body:
+                    latencies[kind].append(time.perf_counter() - began)
         client.socket.close()
-        return took
+        return latencies
 
 
-def guessed(foreign: list[float], unknown: list[float]) -> float:
-    """Return how often the better of both guesses is right: that the slower is the foreign one."""
-    ranks = sorted([(one, 1) for one in foreign] + [(one, 0) for one in unknown])
-    below, won = 0, 0
+def best_guess_share(foreign: list[float], unknown: list[float]) -> float:
+    """Return how often the better guess is right: that the slower, or faster, one is foreign."""
+    ranks = sorted([(seconds, 1) for seconds in foreign] + [(seconds, 0) for seconds in unknown])
+    below, correct = 0, 0
     for _, is_foreign in ranks:
-        won += below if is_foreign else 0
+        correct += below if is_foreign else 0
         below += 1 - is_foreign
-    share = won / (len(foreign) * len(unknown))
+    share = correct / (len(foreign) * len(unknown))
     return max(share, 1 - share)
 
 
-def medians(took: list[float]) -> list[float]:
-    """Return the median of each hundred answers."""
-    return [statistics.median(took[at : at + MANY]) for at in range(0, len(took), MANY)]
+def medians(latencies: list[float]) -> list[float]:
+    """Return the median of every SAMPLE latencies."""
+    return [
+        statistics.median(latencies[at : at + SAMPLE]) for at in range(0, len(latencies), SAMPLE)
+    ]
 
 
 def main() -> None:
-    """Measure, and print one line for each kind and one for each guess."""
+    """Measure, and print the percentiles of each kind and the share of right guesses."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.timing_leak", description=__doc__)
-    parser.add_argument("--count", type=int, default=20_000, help="answers of each kind")
+    parser.add_argument("--count", type=int, default=20_000, help="requests of each kind [20000]")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    took = measure(given.count, given.seed)
-    for kind, times in took.items():
+    arguments = parser.parse_args()
+    latencies = measure(arguments.count, arguments.seed)
+    for kind, times in latencies.items():
         shares = ((share, percentile(times, share) * 1e6) for share in (0.05, 0.5, 0.95))
         print(f"{kind}: " + ", ".join(f"p{share * 100:.0f} {at:.1f} µs" for share, at in shares))
-    foreign, unknown = took["foreign"], took["unknown"]
-    print(f"guessed right of two answers: {guessed(foreign, unknown):.1%}")
-    print(f"of two medians of {MANY}: {guessed(medians(foreign), medians(unknown)):.1%}")
+    foreign, unknown = latencies["foreign"], latencies["unknown"]
+    print(f"guessed right from two responses: {best_guess_share(foreign, unknown):.1%}")
+    print(
+        f"from two medians of {SAMPLE}: {best_guess_share(medians(foreign), medians(unknown)):.1%}"
+    )
 
 
 if __name__ == "__main__":

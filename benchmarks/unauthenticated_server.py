@@ -1,7 +1,7 @@
-"""A server without authentication: every caller is taken for the first one.
+"""A server without authentication: every request gets the identity of the first one.
 
-Run as `python -m benchmarks.unauthenticated_server serve …`, to see what asking costs. It is for
-measuring alone, on a database of its own.
+Run as `python -m benchmarks.unauthenticated_server serve …`, to measure the cost of authentication.
+Only for benchmarks, on a database of their own.
 """
 
 from starlette.requests import Request
@@ -13,8 +13,8 @@ from duly.cli.main import main
 KNOWN: list[object] = []
 
 
-async def take_for_known(request: Request) -> None:
-    """Ask the first caller, and nobody after that."""
+async def reuse_first_identity(request: Request) -> None:
+    """Authenticate the first request, and reuse its identity for all others."""
     if KNOWN:
         request.scope["auth"] = KNOWN[0]
         return
@@ -24,8 +24,8 @@ async def take_for_known(request: Request) -> None:
 
 
 def open_up() -> None:
-    """Let the API of this process ask nobody else."""
-    app.guard = take_for_known
+    """Replace the authentication of the API in this process."""
+    app.guard = reuse_first_identity
 
 
 if __name__ == "__main__":

@@ -12,21 +12,21 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Cpu:
-    """CPU seconds: of the processes themselves, and of those they have started and buried."""
+    """CPU seconds of the processes themselves, and of the children that they have reaped."""
 
     own: float = 0.0
-    buried: float = 0.0
+    reaped: float = 0.0
 
     def __add__(self, other: "Cpu") -> "Cpu":
-        return Cpu(self.own + other.own, self.buried + other.buried)
+        return Cpu(self.own + other.own, self.reaped + other.reaped)
 
     def __sub__(self, other: "Cpu") -> "Cpu":
-        return Cpu(self.own - other.own, self.buried - other.buried)
+        return Cpu(self.own - other.own, self.reaped - other.reaped)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Mebibytes: resident, and with what is shared counted once."""
+    """Mebibytes: resident (RSS), and with shared pages counted proportionally (PSS)."""
 
     rss: float = 0.0
     pss: float = 0.0
@@ -36,13 +36,13 @@ class Memory:
 
 
 def cpu(pids: Iterable[int]) -> Cpu:
-    """Return the CPU seconds of processes; one that is gone counts nothing."""
+    """Return the CPU seconds of processes, in clock ticks; ended processes count as 0."""
     return sum((_cpu(pid) for pid in pids), Cpu())
 
 
-def on_cpu(pids: Iterable[int]) -> float:
-    """Return the CPU seconds of processes that live, to the microsecond; of little, ticks lie."""
-    return sum(_on_cpu(pid) for pid in pids)
+def precise_cpu_seconds(pids: Iterable[int]) -> float:
+    """Return the CPU seconds of live processes, from schedstat: clock ticks are too coarse."""
+    return sum(_precise_cpu_seconds(pid) for pid in pids)
 
 
 def memory(pids: Iterable[int]) -> Memory:
@@ -50,8 +50,8 @@ def memory(pids: Iterable[int]) -> Memory:
     return sum((_memory(pid) for pid in pids), Memory())
 
 
-def peak(pid: int) -> float:
-    """Return the most mebibytes that a process had resident at a time, ever."""
+def peak_memory(pid: int) -> float:
+    """Return the peak resident memory of a process in mebibytes."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -60,17 +60,17 @@ def peak(pid: int) -> float:
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that `pid` has started and that live."""
+    """Return the live children of `pid`."""
     return [child for child, parent in _parents().items() if parent == pid]
 
 
 def descendants(pid: int) -> list[int]:
-    """Return what `pid` has started, and what those have."""
+    """Return the live descendants of `pid`."""
     parents = _parents()
-    found = [pid]
-    for each in found:
-        found += [child for child, parent in parents.items() if parent == each]
-    return found[1:]
+    tree = [pid]
+    for process in tree:
+        tree += [child for child, parent in parents.items() if parent == process]
+    return tree[1:]
 
 
 def command(pid: int) -> str:
@@ -80,10 +80,10 @@ def command(pid: int) -> str:
     return ""
 
 
-def signal_to(pid: int, which: signal.Signals) -> None:
-    """Send a signal to a process that may be gone."""
+def send_signal(pid: int, signal_number: signal.Signals) -> None:
+    """Send a signal to a process that may have ended."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, which)
+        os.kill(pid, signal_number)
 
 
 def _cpu(pid: int) -> Cpu:
@@ -94,7 +94,7 @@ def _cpu(pid: int) -> Cpu:
     return Cpu(own / TICKS, (user + system) / TICKS)
 
 
-def _on_cpu(pid: int) -> float:
+def _precise_cpu_seconds(pid: int) -> float:
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     with contextlib.suppress(OSError):
         return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
@@ -111,16 +111,16 @@ def _memory(pid: int) -> Memory:
 
 def _stat(pid: int) -> list[str] | None:
     try:
-        # The name may hold anything, even brackets; what follows the last one is numbers.
+        # The command name may contain anything, even parentheses; only numbers follow the last.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
 
 
 def _parents() -> dict[int, int]:
-    found = {}
+    parents = {}
     for entry in Path("/proc").glob("[0-9]*"):
         fields = _stat(int(entry.name))
         if fields is not None:
-            found[int(entry.name)] = int(fields[1])
-    return found
+            parents[int(entry.name)] = int(fields[1])
+    return parents

@@ -1,4 +1,4 @@
-"""Waits until all tasks have ended."""
+"""Waits until all tasks have ended, or until another condition holds."""
 
 import asyncio
 import time
@@ -6,39 +6,43 @@ from collections.abc import Awaitable, Callable
 
 import asyncpg
 
-from benchmarks.checks import Wrong
-from benchmarks.polling import LOOK, next_look
+from benchmarks.checks import CheckFailed
+from benchmarks.polling import MIN_INTERVAL_SECONDS, next_interval
 
-PATIENCE = 120.0
+TIMEOUT_SECONDS = 120.0
 
 
 def await_empty(dsn: str) -> None:
-    """Wait until no task is left that has not ended.
+    """Wait until every task has ended.
 
-    Who looks a hundred times a second takes more than two percent of what two
-    processors can do. So most looks are at the end: each halves the time that seems to be left.
+    A hundred polls a second would take more than two percent of two cores. So the interval is
+    half of the estimated remaining time, and most polls happen near the end.
     """
 
-    async def look() -> None:
+    async def poll() -> None:
         conn = await asyncpg.connect(dsn)
-        began, at_first = time.monotonic(), None
+        began, initial = time.monotonic(), None
         try:
-            while left := await conn.fetchval("select count(*) from duly.live"):
-                at_first = left if at_first is None else at_first
-                passed = time.monotonic() - began
-                if passed > PATIENCE:
-                    raise Wrong(f"{left} tasks have not ended within {PATIENCE:g} s")
-                await asyncio.sleep(next_look(passed, at_first - left, left))
+            while remaining := await conn.fetchval("select count(*) from duly.live"):
+                initial = remaining if initial is None else initial
+                elapsed = time.monotonic() - began
+                if elapsed > TIMEOUT_SECONDS:
+                    raise CheckFailed(
+                        f"{remaining} tasks have not ended within {TIMEOUT_SECONDS:g} s"
+                    )
+                await asyncio.sleep(next_interval(elapsed, initial - remaining, remaining))
         finally:
             await conn.close()
 
-    asyncio.run(look())
+    asyncio.run(poll())
 
 
-async def until(condition: Callable[[], Awaitable[bool]], look: float = LOOK) -> None:
-    """Wait until something is so, but not for ever."""
-    deadline = time.monotonic() + PATIENCE
+async def until(
+    condition: Callable[[], Awaitable[bool]], interval: float = MIN_INTERVAL_SECONDS
+) -> None:
+    """Poll until `condition` is true; raises CheckFailed after TIMEOUT_SECONDS."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not await condition():
         if time.monotonic() > deadline:
-            raise Wrong(f"tasks have not ended within {PATIENCE:g} s")
-        await asyncio.sleep(look)
+            raise CheckFailed(f"tasks have not ended within {TIMEOUT_SECONDS:g} s")
+        await asyncio.sleep(interval)

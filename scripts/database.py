@@ -1,7 +1,7 @@
 """Writes the reference of the database from the comments in the schema.
 
 python scripts/database.py            write docs/reference/database.md
-python scripts/database.py --check    fail when it is not what would be written
+python scripts/database.py --check    fail if the page is out of date
 """
 
 import asyncio
@@ -21,9 +21,9 @@ This page is written by `scripts/database.py` from the comments in the schema
 
 Everything is in the schema `duly` of one PostgreSQL database. It is not a public interface:
 programs use the [REST API](rest.md), and a later version may change any of this by a migration that
-leaves the version before it working ([decision 0008](../adr/0008-schema-and-migrations.md)). This
-page is for those who operate a cell, look into it with `psql`, or work on Duly. The structure with
-all its constraints is in [`schema.sql`](../../src/duly/store/schema.sql).
+keeps the previous version working ([decision 0008](../adr/0008-schema-and-migrations.md)). This
+page is for those who operate Duly, inspect its database with `psql`, or work on Duly. All
+constraints are in [`schema.sql`](../../src/duly/store/schema.sql).
 
 *Written by* names modules of `duly.store`, each of which has a file of statements in
 [`sql/`](../../src/duly/store/sql). *Kept* names [settings](settings.md). A type with `?` may be
@@ -32,13 +32,13 @@ in every table that has a `tenant_id`.
 """
 DIAGRAM = """## Diagram
 
-A solid line is a foreign key. A dotted one is a reference that the database does not check: history
-is dropped a day at a time, and may go before what refers to it. References to tenants and users
-that are not foreign keys are left out.
+A solid line is a foreign key. A dotted line is a reference that the database does not check:
+history is dropped a day at a time, and may be gone before the rows that refer to it. References to
+tenants and users that are not foreign keys are omitted.
 """
 FUNCTIONS_HEAD = """## Functions
 
-Most of them lock first and read afterwards, in statements of their own: under `READ COMMITTED` each
+Most of them lock first and read afterwards, in separate statements: under `READ COMMITTED` each
 statement of a function sees what was committed before it began.
 
 | function | meaning |
@@ -53,7 +53,7 @@ REFERENCES = {
     "graph_id": "graphs",
     "schedule_id": "schedules",
 }
-"""What a column of that name refers to, where no foreign key says so."""
+"""The tables that columns of these names refer to, where there is no foreign key."""
 
 TABLES = """
 select c.oid, c.relname as name, c.relkind = 'v' as is_view, c.relkind = 'p' as is_partitioned,
@@ -118,8 +118,8 @@ select p.proname as name, pg_get_function_identity_arguments(p.oid) as arguments
 """
 
 
-class Described(NamedTuple):
-    """What the comment of a table says."""
+class TableComment(NamedTuple):
+    """The parsed comment of a table."""
 
     text: str
     section: str
@@ -127,12 +127,12 @@ class Described(NamedTuple):
     kept: str
 
 
-def described(comment: str) -> Described:
-    """Take the comment of a table apart: a text, and then a line for each field."""
+def parse_comment(comment: str) -> TableComment:
+    """Parse the comment of a table: a text, then a line for each field."""
     text, _, fields = comment.partition("\nSection:")
-    found = dict(re.findall(r"^(Section|Written by|Kept): (.*)$", f"Section:{fields}", re.M))
-    return Described(
-        text, found.get("Section", ""), found.get("Written by", ""), found.get("Kept", "")
+    values = dict(re.findall(r"^(Section|Written by|Kept): (.*)$", f"Section:{fields}", re.M))
+    return TableComment(
+        text, values.get("Section", ""), values.get("Written by", ""), values.get("Kept", "")
     )
 
 
@@ -145,8 +145,8 @@ async def _page(dsn: str) -> str:
     conn = await asyncpg.connect(dsn, server_settings={"search_path": "duly"})
     try:
         tables = await conn.fetch(TABLES)
-        columns = {one["name"]: await conn.fetch(COLUMNS, one["oid"]) for one in tables}
-        indexes = {one["name"]: await conn.fetch(INDEXES, one["oid"]) for one in tables}
+        columns = {table["name"]: await conn.fetch(COLUMNS, table["oid"]) for table in tables}
+        indexes = {table["name"]: await conn.fetch(INDEXES, table["oid"]) for table in tables}
         parts = [
             HEAD,
             *_contents(tables),
@@ -163,17 +163,17 @@ async def _page(dsn: str) -> str:
 
 
 def _by_section(tables: Sequence[asyncpg.Record]) -> Mapping[str, list[asyncpg.Record]]:
-    found: dict[str, list[asyncpg.Record]] = {}
-    # The list of migrations is older than the first of them, and would be the first of all.
-    for table in sorted(tables, key=lambda one: one["name"] == "migrations"):
-        found.setdefault(described(table["comment"]).section, []).append(table)
-    return found
+    sections: dict[str, list[asyncpg.Record]] = {}
+    # The table `migrations` is created before all others, but is shown last.
+    for table in sorted(tables, key=lambda table: table["name"] == "migrations"):
+        sections.setdefault(parse_comment(table["comment"]).section, []).append(table)
+    return sections
 
 
 def _contents(tables: Sequence[asyncpg.Record]) -> Iterator[str]:
     yield "| section | tables |\n|---|---|"
     for section, members in _by_section(tables).items():
-        links = " · ".join(f"[`{one['name']}`](#{one['name']})" for one in members)
+        links = " · ".join(f"[`{table['name']}`](#{table['name']})" for table in members)
         yield f"| {section} | {links} |"
     yield ""
 
@@ -200,16 +200,16 @@ def _diagram(
     }
     for (table, column), target in (unchecked | {("live", "id"): "tasks"} | checked).items():
         line = "--" if (table, column) in checked else ".."
-        one = "||" if (table, column) in required else "|o"
-        many = "o|" if _is_unique(indexes[table], column) else "o{"
-        yield f"    {target} {one}{line}{many} {table} : {column}"
+        one_side = "||" if (table, column) in required else "|o"
+        many_side = "o|" if _is_unique(indexes[table], column) else "o{"
+        yield f"    {target} {one_side}{line}{many_side} {table} : {column}"
     yield "```\n"
 
 
 def _is_unique(indexes: Sequence[asyncpg.Record], column: str) -> bool:
-    """Say whether at most one row has a value of the column."""
-    whole = (f" ({column})", f" ({column}) WHERE ({column} IS NOT NULL)")
-    return any(one["is_unique"] and one["definition"].endswith(whole) for one in indexes)
+    """Return True if at most one row can have a given value of the column."""
+    endings = (f" ({column})", f" ({column}) WHERE ({column} IS NOT NULL)")
+    return any(index["is_unique"] and index["definition"].endswith(endings) for index in indexes)
 
 
 def _sections(
@@ -226,12 +226,12 @@ def _sections(
 def _table(
     table: asyncpg.Record, columns: Sequence[asyncpg.Record], indexes: Sequence[asyncpg.Record]
 ) -> Iterator[str]:
-    told = described(table["comment"])
+    comment = parse_comment(table["comment"])
     yield f"### `{table['name']}`\n"
-    yield f"{'A view. ' if table['is_view'] else ''}{told.text}\n"
-    if told.written_by:
-        yield f"- Written by: {_writers(told.written_by)}"
-        yield f"- Kept: {told.kept}"
+    yield f"{'A view. ' if table['is_view'] else ''}{comment.text}\n"
+    if comment.written_by:
+        yield f"- Written by: {_writers(comment.written_by)}"
+        yield f"- Kept: {comment.kept}"
         for index in indexes:
             yield f"- {_index(index)}"
         yield ""
@@ -253,9 +253,9 @@ def _writers(names: str) -> str:
 
 
 def _index(index: asyncpg.Record) -> str:
-    what = "Primary key" if index["is_primary"] else "Unique" if index["is_unique"] else "Index"
+    kind = "Primary key" if index["is_primary"] else "Unique" if index["is_unique"] else "Index"
     definition = re.sub(r"^.* USING btree ", "", index["definition"])
-    return f"{what} `{index['name']}`: `{definition.replace('duly.', '')}`"
+    return f"{kind} `{index['name']}`: `{definition.replace('duly.', '')}`"
 
 
 def _type(name: str) -> str:
@@ -280,16 +280,16 @@ def _types(enums: Sequence[asyncpg.Record]) -> Iterator[str]:
 
 def _sequences(sequences: Sequence[asyncpg.Record]) -> Iterator[str]:
     yield "## Sequences\n\n| sequence | meaning |\n|---|---|"
-    for one in sequences:
-        yield f"| `{one['name']}` | {_cell(one['comment'])} |"
+    for sequence in sequences:
+        yield f"| `{sequence['name']}` | {_cell(sequence['comment'])} |"
     yield ""
 
 
 def _functions(functions: Sequence[asyncpg.Record]) -> Iterator[str]:
     yield FUNCTIONS_HEAD
-    for one in functions:
-        arguments = re.sub(r"\bIN ", "", _type(one["arguments"]))
-        yield f"| `{one['name']}({arguments})` | {_cell(one['comment'])} |"
+    for function in functions:
+        arguments = re.sub(r"\bIN ", "", _type(function["arguments"]))
+        yield f"| `{function['name']}({arguments})` | {_cell(function['comment'])} |"
     yield ""
 
 
@@ -298,8 +298,8 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or compare it with what is there."""
-    from schema import migrated  # beside this file, which is no package
+    """Write the page, or with --check compare it with the file."""
+    from schema import migrated  # a sibling of this file; scripts/ is no package
 
     with migrated() as dsn:
         written = page(dsn)

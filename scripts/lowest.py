@@ -1,8 +1,8 @@
 """Tests Duly with the oldest versions that pyproject.toml allows.
 
-Every direct dependency is installed at its lower bound into a throw-away environment, then pytest
-runs there with the arguments given. A bound that cannot be installed beside the others fails
-before any test runs: it would promise what nobody has seen.
+Every direct dependency is installed at its lower bound into a temporary environment, then pytest
+runs there with the given arguments. A bound that cannot be installed together with the others is an
+error before any test runs, because it would be untested.
 """
 
 import os
@@ -23,10 +23,10 @@ def main() -> int:
     """Run pytest with this program's arguments, and return its exit code."""
     with tempfile.TemporaryDirectory(prefix="duly-lowest-") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # PostgreSQL and tasks run as other users, from programs in here
+        folder.chmod(0o755)  # PostgreSQL and tasks run as other users
         pins = resolve(folder)
-        if wrong := untested(pins.read_text()):
-            sys.exit("\n  ".join(["No resolution has these lower bounds:", *wrong]))
+        if missed := missed_bounds(pins.read_text()):
+            sys.exit("\n  ".join(["These lower bounds cannot be installed together:", *missed]))
         python = install(folder, pins)
         # Programs of the environment find each other by PATH, as after `activate`.
         path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
@@ -35,16 +35,18 @@ def main() -> int:
 
 
 def resolve(folder: Path) -> Path:
-    """Pin every direct dependency to its lower bound, and the others to what goes with them."""
+    """Pin every direct dependency to its lower bound, and all others to compatible versions."""
     pins = folder / "lowest.txt"
-    wanted = ["--extra", "server", "--group", "build", "--group", "dev", "pyproject.toml"]
-    _uv("compile", "--resolution", "lowest-direct", "--no-annotate", "--output-file", pins, *wanted)
+    sources = ["--extra", "server", "--group", "build", "--group", "dev", "pyproject.toml"]
+    _uv(
+        "compile", "--resolution", "lowest-direct", "--no-annotate", "--output-file", pins, *sources
+    )
     return pins
 
 
-def untested(pins: str) -> list[str]:
-    """Return the lower bounds of pyproject.toml that `pins` has no place for, and what it has."""
-    pinned = {found["name"]: found["version"] for found in PINNED.finditer(pins)}
+def missed_bounds(pins: str) -> list[str]:
+    """Return the lower bounds of pyproject.toml that are not in `pins`, with what is."""
+    pinned = {match["name"]: match["version"] for match in PINNED.finditer(pins)}
     return [
         f"{name}>={version} (only {pinned.get(name)})"
         for name, version in lower_bounds()
@@ -60,19 +62,19 @@ def lower_bounds() -> list[tuple[str, str]]:
         *project["project"]["optional-dependencies"].values(),
         *project["dependency-groups"].values(),
     ]
-    found = [(line, REQUIREMENT.match(line)) for group in groups for line in group]
-    if without := [line for line, bound in found if bound is None]:
-        sys.exit(f"These have no lower bound: {', '.join(without)}")
-    return [(bound["name"], bound["version"]) for _, bound in found if bound is not None]
+    bounds = [(line, REQUIREMENT.match(line)) for group in groups for line in group]
+    if unbounded := [line for line, bound in bounds if bound is None]:
+        sys.exit(f"These have no lower bound: {', '.join(unbounded)}")
+    return [(bound["name"], bound["version"]) for _, bound in bounds if bound is not None]
 
 
 def _release(version: str) -> str:
-    """Return a version without the zeros at its end, which mean nothing."""
+    """Return a version without trailing zeros, which have no meaning."""
     return re.sub(r"(\.0)+$", "", version)
 
 
 def install(folder: Path, pins: Path) -> Path:
-    """Make the environment and return its Python."""
+    """Create the environment, and return its Python."""
     home = folder / "venv"
     python = home / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)  # noqa: S603

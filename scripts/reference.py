@@ -1,7 +1,7 @@
 """Writes the reference of the command line from its own help texts.
 
 python scripts/reference.py            write docs/reference/cli.md
-python scripts/reference.py --check    fail when it is not what would be written
+python scripts/reference.py --check    fail if the page is out of date
 """
 
 import sys
@@ -19,20 +19,21 @@ HEAD = """# The command line
 
 This page is written by `scripts/reference.py` from the help texts; change those instead.
 
-Every command speaks REST through the Python client. Which server, and with which key, is told by
-`DULY_URL` and `DULY_KEY`, or else by the file that `duly up` writes. An id in brackets may be left
-out: then the last task that you submitted is meant.
+Every command speaks REST through the Python client. The server and the key come from `DULY_URL` and
+`DULY_KEY`, or else from the file that `duly up` writes. An id in brackets is optional; it defaults
+to the last task that you submitted.
 
 | exit code | means |
 |---|---|
-| 0 | it went well |
+| 0 | success |
 | 1 | refused or failed; the message is on stderr |
-| 2 | used in a way that cannot be |
+| 2 | usage error |
 | 3 | no server can be reached |
 
-`run`, `wait` and `submit --wait` end as the task did: with its exit code, 128 + n for signal n, 124
-when it was stopped at its execution cap, 125 for anything else that is Duly's doing. A command that
-was interrupted with Ctrl-C exits with 130; `up`, `serve` and `agent` stop cleanly, with 0.
+`run`, `wait` and `submit --wait` exit as the task did: with its exit code, with 128 + n for signal
+n, with 124 if it was stopped at its execution cap, and with 125 for any other reason of Duly's. A
+command that was interrupted with Ctrl-C exits with 130; `up`, `serve` and `agent` stop cleanly,
+with 0.
 """
 
 
@@ -53,7 +54,7 @@ def _sections(command: Any, path: str) -> Iterator[str]:
 
 
 def main() -> int:
-    """Write the page, or compare it with what is there."""
+    """Write the page, or with --check compare it with the file."""
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(page())
         return 0

@@ -1,10 +1,10 @@
-"""Builds the documentation site into build/site, with llms.txt. It loads nothing from elsewhere.
+"""Builds the documentation site into build/site, with llms.txt and no external resources.
 
 python scripts/site.py     assemble the pages, build, and copy each page's Markdown beside it
 
 The pages of the repository link to each other and to source files. A site has pages only, so the
 pages at the top of the repository move into it, and links to source files become plain text.
-Diagrams are drawn by the copy of Mermaid that NiceGUI brings along.
+Diagrams are drawn by the copy of Mermaid that NiceGUI contains.
 """
 
 import os
@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-ASSEMBLED = ROOT / "build" / "docs"
+SOURCES = ROOT / "build" / "docs"
 SITE = ROOT / "build" / "site"
-MOVED = {
+PATHS_ON_SITE = {
     "README.md": "index.md",
     "docs/README.md": "documentation.md",
     "ARCHITECTURE.md": "architecture.md",
@@ -25,7 +25,7 @@ MOVED = {
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
-"""Pages that lie elsewhere in the repository than on the site."""
+"""Pages whose path on the site differs from their path in the repository."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
 DIAGRAMS = """\
@@ -40,15 +40,15 @@ for (const block of document.querySelectorAll("pre.diagram")) {
 """
 
 
-def places() -> dict[Path, Path]:
-    """Return where each page and image of the repository lies on the site."""
+def site_paths() -> dict[Path, Path]:
+    """Return the path on the site of each page and image of the repository."""
     files = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs" / "images").iterdir()]
-    found = {file: file.relative_to(ROOT / "docs") for file in files}
-    return found | {ROOT / source: Path(target) for source, target in MOVED.items()}
+    paths = {file: file.relative_to(ROOT / "docs") for file in files}
+    return paths | {ROOT / source: Path(target) for source, target in PATHS_ON_SITE.items()}
 
 
-def on_site(text: str, page: Path, known: dict[Path, Path]) -> str:
-    """Return the text of a page with its links as they are on the site."""
+def relink_page(text: str, page: Path, paths: dict[Path, Path]) -> str:
+    """Return the text of a page with its links adapted to the site."""
 
     def relink(match: re.Match[str]) -> str:
         mark, label, target = match.groups()
@@ -56,14 +56,14 @@ def on_site(text: str, page: Path, known: dict[Path, Path]) -> str:
         if "://" in target or not path:
             return match[0]
         file = (page.parent / path).resolve()
-        if file.is_dir() and (file / "README.md") in known:
+        if file.is_dir() and (file / "README.md") in paths:
             file /= "README.md"
-        if file not in known:
+        if file not in paths:
             return label if label.startswith("`") else f"{label} (`{file.relative_to(ROOT)}`)"
-        relative = os.path.relpath(known[file], known[page].parent)
+        relative = os.path.relpath(paths[file], paths[page].parent)
         return f"{mark}[{label}]({relative}{hash_mark}{anchor})"
 
-    # Every second piece is a block of code, in which nothing is a link.
+    # Every second piece is a code block, in which nothing is a link.
     pieces = FENCE.split(text)
     pieces[::2] = [LINK.sub(relink, piece) for piece in pieces[::2]]
     return "".join(pieces)
@@ -71,41 +71,41 @@ def on_site(text: str, page: Path, known: dict[Path, Path]) -> str:
 
 def assemble() -> dict[Path, Path]:
     """Write the pages into the folder that the site is built from."""
-    shutil.rmtree(ASSEMBLED, ignore_errors=True)
-    known = places()
-    for source, target in known.items():
-        to = ASSEMBLED / target
-        to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(SOURCES, ignore_errors=True)
+    paths = site_paths()
+    for source, target in paths.items():
+        destination = SOURCES / target
+        destination.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".md":
-            to.write_text(on_site(source.read_text(), source, known))
+            destination.write_text(relink_page(source.read_text(), source, paths))
         else:
-            shutil.copy(source, to)
-    import nicegui.elements.mermaid as drawn_by
+            shutil.copy(source, destination)
+    import nicegui.elements.mermaid as mermaid
 
-    assets = ASSEMBLED / "assets"
-    shutil.copytree(Path(drawn_by.__file__).parent / "dist", assets / "mermaid")
+    assets = SOURCES / "assets"
+    shutil.copytree(Path(mermaid.__file__).parent / "dist", assets / "mermaid")
     (assets / "diagrams.js").write_text(DIAGRAMS)
-    return known
+    return paths
 
 
 def describe(pages: list[Path]) -> str:
-    """Return llms.txt: what there is, for programs that read Markdown."""
+    """Return llms.txt: the list of pages for programs that read Markdown."""
     lines = ["# Duly", "", "> A distributed, multi-tenant task scheduler.", ""]
     for page in pages:
-        title = (ASSEMBLED / page).read_text().partition("\n")[0].removeprefix("# ")
+        title = (SOURCES / page).read_text().partition("\n")[0].removeprefix("# ")
         lines.append(f"- [{title}]({page})")
     return "\n".join([*lines, ""])
 
 
 def main() -> None:
     """Build the site; a warning is an error."""
-    known = assemble()
+    paths = assemble()
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--clean"]
     subprocess.run(command, cwd=ROOT, env=environment, check=True)  # noqa: S603
-    pages = sorted(target for target in known.values() if target.suffix == ".md")
+    pages = sorted(target for target in paths.values() if target.suffix == ".md")
     for page in pages:
-        shutil.copy(ASSEMBLED / page, SITE / page)
+        shutil.copy(SOURCES / page, SITE / page)
     (SITE / "llms.txt").write_text(describe(pages))
     sys.stdout.write(f"{SITE.relative_to(ROOT)}: {len(pages)} pages\n")
 

@@ -1,7 +1,7 @@
-"""A Duly of one's own, in a temporary folder, that leaves nothing behind.
+"""Runs `duly up` in a temporary folder, and removes everything at the end.
 
-It starts `duly up` as a user would, on free ports, with a home of its own so that
-the user's configuration is neither read nor written.
+It is started as a user would, on free ports, with a temporary home folder, so that the user's
+configuration is neither read nor written.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ READY = re.compile(r"^ready: (http://\S+)", re.MULTILINE)
 
 
 class Throwaway:
-    """`duly up` for as long as the `with` block lasts; `url` and `key` are how to reach it."""
+    """A `duly up` for the duration of a `with` block, with the `url` and `key` to reach it."""
 
     def __init__(self, settings: dict[str, str], start_timeout: float = 60.0) -> None:
         self._settings = settings
@@ -34,7 +34,7 @@ class Throwaway:
 
     def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="duly-demo-"))
-        # Tasks run as another user when we are root, and must reach the shared folder.
+        # Tasks run as another user if we are root, and must reach the shared folder.
         self.folder.chmod(0o711)
         self.shared = self.folder / "shared"
         self.shared.mkdir()
@@ -56,31 +56,31 @@ class Throwaway:
 
     @property
     def output(self) -> str:
-        """What `duly up` has said so far."""
+        """The output of `duly up` so far."""
         return (self.folder / "up.log").read_text(errors="replace")
 
-    def await_output(self, wanted: re.Pattern[str]) -> re.Match[str]:
-        """Wait until `duly up` has said something that matches, and return that."""
-        until = time.monotonic() + self._start_timeout
-        while time.monotonic() < until:
-            if found := wanted.search(self.output):
-                return found
+    def await_output(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        """Wait until the output of `duly up` matches `pattern`, and return the match."""
+        deadline = time.monotonic() + self._start_timeout
+        while time.monotonic() < deadline:
+            if match := pattern.search(self.output):
+                return match
             if self._up.poll() is not None:
                 break
             time.sleep(0.05)
-        raise RuntimeError(f"`duly up` did not say {wanted.pattern}:\n{self.output[-4000:]}")
+        raise RuntimeError(f"`duly up` did not print {pattern.pattern}:\n{self.output[-4000:]}")
 
     def kill_node(self) -> int:
-        """Kill the agent and everything it started with SIGKILL; return how many processes died.
+        """Kill the agent and its descendants with SIGKILL; return the number of processes.
 
-        They are stopped first, so that none can tell the server that another is gone.
+        All are stopped first, so that none can report the death of another.
         """
         agent = next(pid for pid in _children(self._up.pid) if AGENT.search(_command(pid)))
-        doomed = [agent, *_descendants(agent)]
-        for order in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in doomed:
-                _signal(pid, order)
-        return len(doomed)
+        processes = [agent, *_descendants(agent)]
+        for signal_number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in processes:
+                _signal(pid, signal_number)
+        return len(processes)
 
     def _start(self) -> None:
         port = free_ports()
@@ -90,7 +90,7 @@ class Throwaway:
             *("up", "--data", str(data), "--host", "127.0.0.1", "--port", str(port)),
         ]
         with (self.folder / "up.log").open("wb") as log:
-            # A session of its own: Ctrl-C is for us, and we stop it in our own time.
+            # A separate session keeps Ctrl-C away from it; `_stop` ends it.
             self._up = subprocess.Popen(  # noqa: S603
                 command,
                 stdin=subprocess.DEVNULL,
@@ -104,18 +104,18 @@ class Throwaway:
         self.key = (data / "admin.key").read_text().strip()
 
     def _environment(self) -> dict[str, str]:
-        kept = {
+        inherited = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("DULY_", "XDG_", "PG"))
         }
         home = self.folder / "home"
         home.mkdir()
-        return kept | {"HOME": str(home)} | self._settings
+        return inherited | {"HOME": str(home)} | self._settings
 
     def _stop(self) -> None:
-        """Stop politely, then make sure; then there was never anything here."""
-        # Another Ctrl-C now would only leave something behind; what follows is bounded.
+        """Stop `duly up`, by force if necessary, and remove the folder."""
+        # A second Ctrl-C must not interrupt the clean-up, which is bounded in time.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self._end()
@@ -125,37 +125,37 @@ class Throwaway:
     def _end(self) -> None:
         up = getattr(self, "_up", None)
         if up is not None:
-            family = [up.pid, *_descendants(up.pid)]
+            tree = [up.pid, *_descendants(up.pid)]
             up.terminate()
             try:
                 up.wait(timeout=20)
             except subprocess.TimeoutExpired:
-                for pid in {*family, *_descendants(up.pid)}:
+                for pid in {*tree, *_descendants(up.pid)}:
                     _signal(pid, signal.SIGKILL)
                 up.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def free_ports() -> int:
-    """Return a port that is free, and the one after it too.
+    """Return a port that is free together with the next one.
 
-    Below those that the system gives to outgoing connections, which could take one meanwhile.
+    Below the ephemeral range, from which an outgoing connection could take one meanwhile.
     """
     for _ in range(100):
         port = 20_000 + 2 * secrets.randbelow(6_000)
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for each in (port, port + 1):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", each))
+        with contextlib.ExitStack() as sockets, contextlib.suppress(OSError):
+            for candidate in (port, port + 1):
+                sockets.enter_context(socket.socket()).bind(("127.0.0.1", candidate))
             return port
     raise RuntimeError("No two ports in a row are free.")
 
 
 def _parents() -> dict[int, int]:
-    """Return every process with its parent."""
+    """Return the parent of every process."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            # The name may hold anything, even brackets; what follows the last one is numbers.
+            # The command name may contain anything, even parentheses; only numbers follow the last.
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
     return parents
 
@@ -166,10 +166,10 @@ def _children(pid: int) -> list[int]:
 
 def _descendants(pid: int) -> list[int]:
     parents = _parents()
-    found = [pid]
-    for each in found:
-        found += [child for child, parent in parents.items() if parent == each]
-    return found[1:]
+    tree = [pid]
+    for process in tree:
+        tree += [child for child, parent in parents.items() if parent == process]
+    return tree[1:]
 
 
 def _command(pid: int) -> str:
@@ -178,6 +178,6 @@ def _command(pid: int) -> str:
     return ""
 
 
-def _signal(pid: int, which: signal.Signals) -> None:
+def _signal(pid: int, signal_number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, which)
+        os.kill(pid, signal_number)

@@ -1,4 +1,4 @@
-"""Real parts for every test: one PostgreSQL for the run, one migrated database for each test."""
+"""Fixtures for all tests: a PostgreSQL per run, and a migrated database per test."""
 
 import asyncio
 import gc
@@ -24,9 +24,9 @@ from duly.store.embedded.embedded_postgres import EmbeddedPostgres
 from tests import scratch
 
 FOLDER = pytest.StashKey[Path | None]()
-NAMES = itertools.count()
+DATABASE_NUMBERS = itertools.count()
 COPY = "template template_duly strategy file_copy"
-"""Through the journal, which is the other way, it would be copied twice."""
+"""The default strategy, wal_log, would write every page twice."""
 # How long an example takes says nothing while others use the processors.
 hypothesis.settings.register_profile(
     "shared processors",
@@ -38,42 +38,42 @@ DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose where temporary files go, before anybody asks for one."""
+    """Choose the folder for temporary files before any is created."""
     config.stash[FOLDER] = scratch.choose()
-    # Whoever starts a process here starts many, which should not compile everything again.
+    # Tests start many Python processes, which should not compile every module again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    # Undo what a shell does to commands in the background: they, and theirs, ignore Ctrl-C.
+    # A shell makes background commands, and so all their children, ignore SIGINT; undo that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Remove the run's files; after a failure they stay for a look until the next run."""
+    """Remove the files of the run; after a failure they are kept until the next run."""
     folder = session.config.stash[FOLDER]
     if folder is not None and exitstatus == 0:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread the files that mostly wait evenly among those that compute.
+    """Spread the test files that mostly wait evenly among those that compute.
 
-    There are more workers than cores: while some wait, others use what is left of a core.
+    There are more workers than cores, so that cores stay busy while some workers wait.
     """
-    # What kills and stops processes waits for them most of the time; the longest are at the end.
+    # Fault tests spend most of their time waiting for processes; the longest are last.
     waiting = [item for item in reversed(items) if item.get_closest_marker("faults")]
     computing = [item for item in items if not item.get_closest_marker("faults")]
-    places: dict[Path, float] = {}
+    positions: dict[Path, float] = {}
     for number, item in enumerate(waiting):
-        # Ahead of the rest, so that no worker is left alone with a long one.
-        places.setdefault(item.path, 0.8 * number / len(waiting) - 1 / len(items))
+        # Within the first four fifths, so that no long file is started at the very end.
+        positions.setdefault(item.path, 0.8 * number / len(waiting) - 1 / len(items))
     for number, item in enumerate(computing):
-        places.setdefault(item.path, number / len(computing))
-    items.sort(key=lambda item: places[item.path])
+        positions.setdefault(item.path, number / len(computing))
+    items.sort(key=lambda item: positions[item.path])
 
 
 def pytest_collection_finish() -> None:
-    """Look no more for rubbish among what was imported: that is a third of making an app."""
+    """Exclude imported objects from garbage collection, a third of the time to build an app."""
     gc.collect()
     gc.freeze()
 
@@ -85,18 +85,18 @@ def with_database(dsn: str, name: str) -> str:
 
 async def _template(dsn: str) -> None:
     await _run(as_superuser(dsn), "alter role duly createdb")
-    # The explorer does not wait a second for each deadlock that it brings about.
+    # The explorer of interleavings lowers it, because it provokes deadlocks.
     await _run(as_superuser(dsn), "grant set on parameter deadlock_timeout to duly")
     await _run(as_superuser(dsn), "grant pg_checkpoint to duly")
     admin = await asyncpg.connect(dsn)
     await admin.execute("create database template_duly")
     await admin.close()
     await _migrate(with_database(dsn, "template_duly"))
-    await let_journals_tell_time(with_database(dsn, "template_duly"))
+    await allow_reading_uptime(with_database(dsn, "template_duly"))
 
 
-async def _hurry(dsn: str) -> None:
-    """Make it cheap to prove who one is, which a run does some thousand times."""
+async def _speed_up_logins(dsn: str) -> None:
+    """Lower the cost of password authentication, which happens some thousand times per run."""
     superuser = as_superuser(dsn)
     for role in map(urlsplit, (dsn, superuser)):
         change = f"alter role {role.username} password '{role.password}'"
@@ -118,12 +118,12 @@ async def _run(dsn: str, statement: str) -> None:
 
 
 async def drop_database(dsn: str, name: str) -> None:
-    """Drop a database, whoever is in it: autovacuum is there as the superuser."""
+    """Drop a database and its sessions; only a superuser can end those of autovacuum."""
     await _run(as_superuser(dsn), f"drop database {name} with (force)")
 
 
-async def let_journals_tell_time(dsn: str) -> None:
-    """Let the journals of fault tests use the clock that all processes share, /proc/uptime."""
+async def allow_reading_uptime(dsn: str) -> None:
+    """Let the journals of fault tests read /proc/uptime, the clock that all processes share."""
     await _run(
         as_superuser(dsn),
         "grant pg_read_server_files to duly; grant execute on function pg_read_file(text) to duly",
@@ -132,12 +132,12 @@ async def let_journals_tell_time(dsn: str) -> None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """A PostgreSQL 18 for this run; its DSN."""
+    """The DSN of a PostgreSQL 18 for this run."""
     folder = Path(tempfile.mkdtemp(prefix="duly-test-pg-"))
     server = EmbeddedPostgres(folder)
     folder.chmod(0o755)
     dsn = server.start()
-    asyncio.run(_hurry(dsn))
+    asyncio.run(_speed_up_logins(dsn))
     asyncio.run(_template(dsn))
     yield dsn
     server.stop()
@@ -146,7 +146,7 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def postgres_15() -> Iterator[str]:
-    """The oldest PostgreSQL that Duly supports, where Debian's binaries are present."""
+    """The DSN of the oldest supported PostgreSQL, if Debian's package of it is installed."""
     if not DEBIAN_15.is_dir():
         pytest.skip("PostgreSQL 15 is not installed here")
     folder = Path(tempfile.mkdtemp(prefix="duly-test-pg15-"))
@@ -160,9 +160,9 @@ def postgres_15() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def made_before() -> Iterator[Path]:
-    """A data folder with a migrated PostgreSQL that is stopped; making one takes a second."""
-    folder = Path(tempfile.mkdtemp(prefix="duly-test-made-"))
+def data_template() -> Iterator[Path]:
+    """A data folder with a migrated, stopped PostgreSQL; creating one takes a second."""
+    folder = Path(tempfile.mkdtemp(prefix="duly-test-data-"))
     folder.chmod(0o755)
     server = EmbeddedPostgres(folder / "data")
     asyncio.run(_migrate(server.start()))
@@ -171,13 +171,13 @@ def made_before() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def plant(made: Path, folder: Path) -> None:
-    """Begin a data folder with a PostgreSQL that was made before."""
-    subprocess.run(["cp", "--archive", made, folder], check=True)
+def copy_data(template: Path, folder: Path) -> None:
+    """Create a data folder as a copy of `data_template`."""
+    subprocess.run(["cp", "--archive", template, folder], check=True)
 
 
 class Maker:
-    """Makes and drops databases over one connection: to connect each time costs a fifth of it."""
+    """Creates and drops databases over one connection, which saves a fifth of the time."""
 
     def __init__(self, dsn: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -193,7 +193,7 @@ class Maker:
 
 @pytest.fixture(scope="session")
 def maker(postgres: str) -> Iterator[Maker]:
-    """Who makes the databases of this run."""
+    """Creates the databases of this run."""
     maker = Maker(postgres)
     yield maker
     maker.close()
@@ -201,8 +201,8 @@ def maker(postgres: str) -> Iterator[Maker]:
 
 @pytest.fixture
 def dsn(postgres: str, maker: Maker) -> Iterator[str]:
-    """A fresh migrated database."""
-    name = f"test_{os.getpid()}_{next(NAMES)}"
+    """The DSN of a fresh, migrated database."""
+    name = f"test_{os.getpid()}_{next(DATABASE_NUMBERS)}"
     maker.run(f"create database {name} owner duly {COPY}")
     yield with_database(postgres, name)
     maker.run(f"drop database {name} with (force)")
@@ -210,7 +210,7 @@ def dsn(postgres: str, maker: Maker) -> Iterator[str]:
 
 @pytest.fixture
 async def database(dsn: str) -> AsyncIterator[Database]:
-    """A pool on a fresh migrated database."""
+    """A pool of connections to a fresh, migrated database."""
     database = await Database.connect(dsn)
     yield database
     await database.close()

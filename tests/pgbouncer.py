@@ -1,4 +1,4 @@
-"""A PgBouncer in front of a test's database, in transaction mode and with few sessions."""
+"""Runs a PgBouncer in front of a test's database, in transaction mode and with few sessions."""
 
 import asyncio
 import os
@@ -35,9 +35,9 @@ ignore_startup_parameters = extra_float_digits
 
 @contextmanager
 def pooler(dsn: str, *, prepared: bool = True) -> Iterator[str]:
-    """Start one for as long as the block lasts, and give its address.
+    """Run a PgBouncer for the duration of the block; yields its address.
 
-    Unless it is `prepared`, the role is left as it is.
+    With `prepared`, the settings that Duly needs are set for the role.
     """
     program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     if program is None:
@@ -60,11 +60,11 @@ def pooler(dsn: str, *, prepared: bool = True) -> Iterator[str]:
             sessions=SESSIONS,
         )
     )
-    # It refuses to work as root, and only its owner reaches the socket of the database.
+    # It refuses to run as root, and only the owner can reach the socket of the database.
     owner = Path(query["host"]).owner()
-    be_owner = ["-u", owner] if os.geteuid() == 0 else []
+    user_option = ["-u", owner] if os.geteuid() == 0 else []
     process = subprocess.Popen(
-        [program, *be_owner, str(folder / "pgbouncer.ini")],
+        [program, *user_option, str(folder / "pgbouncer.ini")],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -75,7 +75,7 @@ def pooler(dsn: str, *, prepared: bool = True) -> Iterator[str]:
             if "process up" in line:
                 break
         else:
-            raise AssertionError("pgbouncer has ended")
+            raise AssertionError("pgbouncer exited")
         yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
@@ -84,7 +84,7 @@ def pooler(dsn: str, *, prepared: bool = True) -> Iterator[str]:
 
 
 async def prepare(dsn: str) -> None:
-    """Let every session of the role be as Duly needs it, in this database."""
+    """Set what Duly needs for every session of the role in this database."""
     conn = await asyncpg.connect(dsn)
     for name, value in _server_settings(DatabaseSettings()).items():
         await conn.execute(
@@ -95,7 +95,7 @@ async def prepare(dsn: str) -> None:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at."""
+    """Return a port that no process listens on."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

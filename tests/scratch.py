@@ -1,7 +1,7 @@
-"""Where a run keeps its files: in memory, if there is room for all of them.
+"""Chooses the folder for temporary files: in memory, if there is room.
 
-Nothing of them outlives the run. PostgreSQL still writes and calls fsync as always; it only
-waits for no disk, and a new database costs a fifth.
+PostgreSQL still writes and calls fsync as always, but does not wait for a disk, and creating a
+database takes a fifth of the time.
 """
 
 import os
@@ -13,19 +13,19 @@ from pathlib import Path
 
 MEMORY = Path("/dev/shm")
 PREFIX = "duly-tests-"
-ROOM = 8 * 2**30
+NEEDED_BYTES = 8 * 2**30
 
 
 def choose() -> Path | None:
-    """Make a folder in memory and let all temporary files go there; None if they go to disk.
+    """Create a folder in memory for all temporary files; return None if they stay on disk.
 
-    Whoever sets TMPDIR has chosen already: a person, or the run that started this worker.
+    TMPDIR takes precedence: it was set by the user, or by the run that started this worker.
     """
     if "TMPDIR" in os.environ or not _has_room():
         return None
     _sweep()
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=MEMORY))
-    # PostgreSQL and tasks run as other users when we are root, and must get through.
+    # PostgreSQL and tasks run as other users if we are root, and must be able to enter.
     folder.chmod(0o755)
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     return folder
@@ -39,11 +39,11 @@ def _has_room() -> bool:
         return False
     if available is None or memory.f_flag & os.ST_NOEXEC:
         return False
-    return min(memory.f_bavail * memory.f_frsize, int(available[1]) * 1024) >= ROOM
+    return min(memory.f_bavail * memory.f_frsize, int(available[1]) * 1024) >= NEEDED_BYTES
 
 
 def _sweep() -> None:
-    """Remove what failed and killed runs have left: memory is dear."""
+    """Remove the folders of failed and killed runs."""
     for folder in MEMORY.glob(f"{PREFIX}*"):
         pid = folder.name.removeprefix(PREFIX).partition("-")[0]
         with suppress(OSError):

@@ -8,7 +8,7 @@ from duly.config import Settings, load
 from duly.errors import ConfigError
 
 
-def test_without_anything_the_defaults_hold():
+def test_without_any_settings_the_defaults_apply():
     assert load(None, {"PATH": "/bin", "DULY_URL": "http://x"}) == Settings()
 
 
@@ -36,7 +36,7 @@ def test_the_environment_overrides_the_file(tmp_path):
         ("[leases]\nheartbeat = 0", "above 0"),
     ],
 )
-def test_a_mistake_in_the_file_is_an_error_that_helps(tmp_path, text, words):
+def test_a_mistake_in_the_file_is_an_error_with_a_suggestion(tmp_path, text, words):
     file = tmp_path / "duly.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as refusal:
@@ -44,16 +44,16 @@ def test_a_mistake_in_the_file_is_an_error_that_helps(tmp_path, text, words):
     assert words in refusal.value.message
 
 
-def test_a_mistake_in_the_environment_is_an_error_that_helps():
+def test_a_mistake_in_the_environment_is_an_error_with_a_suggestion():
     with pytest.raises(ConfigError, match="did you mean 'window'"):
         load(None, {"DULY_SCHEDULING__WINDWO": "5"})
 
 
-def test_a_file_that_is_not_there_is_an_error(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="Cannot read"):
         load(tmp_path / "none.toml", {})
 
 
-def test_an_audit_that_looks_at_nothing_is_refused():
+def test_an_audit_batch_of_zero_is_refused():
     with pytest.raises(ConfigError, match=r"audit\.batch"):
         load(None, {"DULY_AUDIT__BATCH": "0"})

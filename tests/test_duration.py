@@ -28,7 +28,7 @@ from duly.errors import Invalid
         (" 5m ", 300),
     ],
 )
-def test_each_way_of_writing_a_duration_is_understood(value, seconds):
+def test_every_notation_of_a_duration_is_parsed(value, seconds):
     assert parse_duration(value, "cap").total_seconds() == seconds
 
 
@@ -37,14 +37,14 @@ NOT_DURATIONS += ["\u0665m", -1, float("inf"), float("nan"), 1e300]
 
 
 @pytest.mark.parametrize("value", NOT_DURATIONS)
-def test_what_is_no_duration_is_refused(value):
+def test_anything_else_is_refused_as_a_duration(value):
     with pytest.raises(Invalid) as refusal:
         parse_duration(value, "cap")
     assert refusal.value.field == "cap"
 
 
 @given(st.integers(0, int(MAX_DURATION.total_seconds())))
-def test_seconds_come_back_as_they_were(seconds):
+def test_seconds_are_parsed_exactly(seconds):
     assert parse_duration(f"{seconds}s", "cap") == timedelta(seconds=seconds)
     assert parse_duration(f"PT{seconds}S", "cap") == timedelta(seconds=seconds)
 
@@ -61,7 +61,7 @@ def test_any_text_is_a_time_or_refused(text):
         assert parse_time(text, "run_at").tzinfo is UTC
 
 
-def test_a_time_is_told_in_utc():
+def test_a_time_is_converted_to_utc():
     assert parse_time("2027-01-31T06:30:00-05:00", "run_at") == datetime(
         2027, 1, 31, 11, 30, tzinfo=UTC
     )

@@ -20,102 +20,114 @@ from rich.table import Table
 from benchmarks.peers import table
 from benchmarks.peers.catalog import SYSTEMS
 from benchmarks.peers.figures import Row, merge, read_figures
-from benchmarks.peers.measure import Extent
+from benchmarks.peers.measure import Workload
 from benchmarks.peers.report import BUILD, ROOT, Report, machine
 from benchmarks.peers.session import measure_in_session
-from benchmarks.peers.system import About, Broker, LeftOut, Wrong
+from benchmarks.peers.system import About, Broker, CheckFailed, Unavailable
 
-# A file or a pipe has no width, and a table that is squeezed cannot be read.
+# A file or a pipe has no width, and the default of 80 columns would break every row.
 console = Console(width=None if sys.stdout.isatty() else 160)
 
 
 def main() -> None:
-    """Measure what was asked for; fail if one of them did not do its work."""
-    asked = _arguments()
-    signal.signal(signal.SIGTERM, _leave)
-    extent = Extent(asked.tasks, asked.rounds, asked.single)
-    kept = BUILD / "peers.json"
-    # Some systems alone are a part of a larger table that is there already.
-    rows = Report.read(kept).rows if asked.systems and kept.exists() else []
-    with _environments(asked.environments) as environments:
-        for name in asked.systems or SYSTEMS:
+    """Measure the selected systems; exit with 1 if one of them failed."""
+    arguments = _arguments()
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    workload = Workload(arguments.tasks, arguments.rounds, arguments.single)
+    results_file = BUILD / "peers.json"
+    # Selected systems are merged into the rows of earlier runs.
+    rows = Report.read(results_file).rows if arguments.systems and results_file.exists() else []
+    with _environments(arguments.environments) as environments:
+        for name in arguments.systems or SYSTEMS:
             about = SYSTEMS[name].about
             for broker in about.brokers:
-                rows = merge(rows, [_row(about, broker, extent, environments)])
-                Report(machine(), rows).write(kept)
+                rows = merge(rows, [_row(about, broker, workload, environments)])
+                Report(machine(), rows).write(results_file)
                 (BUILD / "peers.md").write_text(Report(machine(), rows).page())
     _show(rows)
     raise SystemExit(any(row.is_failure for row in rows))
 
 
 def _arguments() -> argparse.Namespace:
-    usual = Extent()
+    defaults = Workload()
     parser = argparse.ArgumentParser(prog="make bench-peers", description=__doc__)
-    parser.add_argument("systems", nargs="*", choices=[*SYSTEMS, []], help="only these")
-    parser.add_argument("--tasks", type=int, default=usual.tasks, help="tasks in a round")
     parser.add_argument(
-        "--rounds", type=int, default=usual.rounds, help="rounds; the middle one counts"
+        "systems", nargs="*", choices=[*SYSTEMS, []], help="systems to measure [all]"
     )
-    parser.add_argument("--single", type=int, default=usual.single, help="tasks one at a time")
     parser.add_argument(
-        "--environments", type=Path, help="a folder where environments are kept for next time"
+        "--tasks", type=int, default=defaults.tasks, help="tasks in a round [%(default)s]"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=defaults.rounds,
+        help="rounds, of which the median counts [%(default)s]",
+    )
+    parser.add_argument(
+        "--single",
+        type=int,
+        default=defaults.single,
+        help="tasks in the latency part [%(default)s]",
+    )
+    parser.add_argument(
+        "--environments", type=Path, help="folder in which environments are kept and reused"
     )
     return parser.parse_args()
 
 
 @contextlib.contextmanager
-def _environments(kept: Path | None) -> Iterator[Path]:
-    if kept is not None:
-        kept.mkdir(parents=True, exist_ok=True)
-        yield kept.resolve()
+def _environments(folder_to_keep: Path | None) -> Iterator[Path]:
+    if folder_to_keep is not None:
+        folder_to_keep.mkdir(parents=True, exist_ok=True)
+        yield folder_to_keep.resolve()
         return
     folder = Path(tempfile.mkdtemp(prefix="duly-peers-environments-"))
     folder.chmod(0o755)
     try:
         yield folder
     finally:
-        # Another Ctrl-C now would only leave something behind.
+        # A second Ctrl-C must not interrupt the clean-up.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _row(about: About, broker: Broker, extent: Extent, environments: Path) -> Row:
+def _row(about: About, broker: Broker, workload: Workload, environments: Path) -> Row:
     console.print(f"[dim]{about.title} ({broker}) …[/dim]")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     row = Row(about.name, broker, commit(), now)
     try:
-        figures, versions = measure_in_session(about, broker, extent, environments)
-    except LeftOut as missing:
-        console.print(f"  {about.title} is left out: {missing}.", markup=False)
+        figures, versions = measure_in_session(about, broker, workload, environments)
+    except Unavailable as missing:
+        console.print(f"  {about.title} is skipped: {missing}.", markup=False)
         return replace(row, left_out=str(missing))
-    except Wrong as wrong:
+    except CheckFailed as wrong:
         console.print(f"  {about.title} failed:\n{wrong}", markup=False)
         return replace(row, left_out=str(wrong), is_failure=True)
     return replace(row, figures=read_figures(figures), versions=tuple(versions))
 
 
 def commit() -> str:
-    """Return the last commit that changed Duly, and whether something else was measured."""
+    """Return the last commit that changed Duly, and whether there are uncommitted changes."""
 
-    def git(*words: str) -> str:
-        said = subprocess.run(
-            ["git", *words, "--", "src"], cwd=ROOT, capture_output=True, text=True
+    def git(*git_arguments: str) -> str:
+        completed = subprocess.run(
+            ["git", *git_arguments, "--", "src"], cwd=ROOT, capture_output=True, text=True
         )
-        return said.stdout.strip()
+        return completed.stdout.strip()
 
     changed = git("status", "--porcelain")
     return git("log", "-1", "--format=%h", "--abbrev=10") + (" with changes" if changed else "")
 
 
 def _show(rows: list[Row]) -> None:
-    shown = Table(*table.HEADINGS, title="Duly and its peers", box=SIMPLE_HEAD)
+    printed = Table(*table.HEADINGS, title="Duly and its peers", box=SIMPLE_HEAD)
     for row in table.by_share(rows):
-        shown.add_row(*table.cells(row))
-    console.print(shown)
-    console.print(f"The same with notes is in {BUILD / 'peers.md'}, all figures in peers.json.")
+        printed.add_row(*table.cells(row))
+    console.print(printed)
+    console.print(f"With notes: {BUILD / 'peers.md'}. All figures: {BUILD / 'peers.json'}.")
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 

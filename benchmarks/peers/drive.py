@@ -1,6 +1,6 @@
-"""Measures one system from inside its own environment; the figures go to a file.
+"""Measures one system from inside its own environment, and writes the figures to a file.
 
-Started by `session.py`, which ends it with SIGTERM when somebody has pressed Ctrl-C.
+Started by `session.py`, which terminates it with SIGTERM after Ctrl-C.
 """
 
 import json
@@ -11,26 +11,26 @@ from importlib.metadata import version
 from types import FrameType
 
 from benchmarks.peers.catalog import SYSTEMS
-from benchmarks.peers.measure import Extent, measure
-from benchmarks.peers.system import Place
+from benchmarks.peers.measure import Workload, measure
+from benchmarks.peers.system import Context
 
-RESULT = "figures.json"
+RESULT_FILE = "figures.json"
 
 
 def main() -> None:
-    """Measure the system that the first argument names, as much as the others say."""
-    name, *extent = sys.argv[1:]
-    signal.signal(signal.SIGTERM, _leave)
-    place = Place.from_environment()
-    system = SYSTEMS[name](place)
-    figures = measure(system, Extent(*map(int, extent)))
+    """Measure the system named by the first argument; the others are the fields of `Workload`."""
+    system_name, *workload = sys.argv[1:]
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    context = Context.from_environment()
+    system = SYSTEMS[system_name](context)
+    figures = measure(system, Workload(*map(int, workload)))
     distributions = [package.partition("[")[0] for package in system.about.packages]
-    versions = [f"{each} {version(each)}" for each in distributions]
+    versions = [f"{name} {version(name)}" for name in distributions]
     result = {"figures": asdict(figures), "versions": versions}
-    (place.folder / RESULT).write_text(json.dumps(result))
+    (context.folder / RESULT_FILE).write_text(json.dumps(result))
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""The figures of a system, as values and as JSON."""
+"""The results of a system, as values and as JSON."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -10,26 +10,26 @@ from benchmarks.peers.system import Broker
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Tasks a second, and how many processes a second the machine started just before and after."""
+    """Tasks per second, and the processes per second that the machine could start around it."""
 
     rate: float
     limit: float
 
     @property
     def share(self) -> float:
-        """Return how much of the limit was reached."""
+        """Return the rate as a share of the limit."""
         return self.rate / self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one system reached."""
+    """The measurements of one system."""
 
     rounds: tuple[Round, ...]
     latencies: tuple[float, ...]
-    """Milliseconds to the start of a task, one at a time."""
+    """Start latencies of single tasks, in milliseconds."""
     checked: int
-    """How many tasks ran, each exactly once."""
+    """The number of tasks that were checked to have run exactly once."""
 
     def percentile(self, share: float) -> float:
         """Return the latency that `share` of the tasks did not exceed."""
@@ -38,18 +38,18 @@ class Figures:
 
     @property
     def share(self) -> float:
-        """Return the middle round's share of the limit."""
-        return median(each.share for each in self.rounds)
+        """Return the median share of the limit."""
+        return median(measured_round.share for measured_round in self.rounds)
 
     @property
     def rate(self) -> float:
-        """Return the middle of the rates: tasks a second."""
-        return median(each.rate for each in self.rounds)
+        """Return the median rate, in tasks per second."""
+        return median(measured_round.rate for measured_round in self.rounds)
 
     @property
     def limit(self) -> float:
-        """Return the middle of the limits: a low one tells of a machine that was not quiet."""
-        return median(each.limit for each in self.rounds)
+        """Return the median limit; a low one means that the machine was busy."""
+        return median(measured_round.limit for measured_round in self.rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +64,22 @@ class Row:
     figures: Figures | None = None
     left_out: str = ""
     is_failure: bool = False
-    """Not left out for want of something: it did not do what was asked."""
+    """True if the system did not do its work, rather than being unavailable."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return what makes it the same row in another run."""
+        """Return what identifies the row across runs."""
         return self.system, self.broker
 
     @classmethod
-    def from_json(cls, kept: dict[str, Any]) -> Self:
-        """Read a row from the JSON that `as_json` made."""
-        figures = kept["figures"]
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Decode a row from the JSON of `as_json`."""
+        figures = data["figures"]
         return cls(
-            **kept
+            **data
             | {
-                "broker": Broker(kept["broker"]),
-                "versions": tuple(kept["versions"]),
+                "broker": Broker(data["broker"]),
+                "versions": tuple(data["versions"]),
                 "figures": figures and read_figures(figures),
             }
         )
@@ -89,13 +89,13 @@ class Row:
         return asdict(self)
 
 
-def read_figures(kept: dict[str, Any]) -> Figures:
-    """Read figures from JSON."""
-    rounds = tuple(Round(**each) for each in kept["rounds"])
-    return Figures(rounds, tuple(kept["latencies"]), kept["checked"])
+def read_figures(data: dict[str, Any]) -> Figures:
+    """Decode figures from JSON."""
+    rounds = tuple(Round(**fields) for fields in data["rounds"])
+    return Figures(rounds, tuple(data["latencies"]), data["checked"])
 
 
 def merge(old: list[Row], new: list[Row]) -> list[Row]:
-    """Return the rows of both, where a new one takes the place of an old one."""
+    """Return the rows of both, where new rows replace old ones with the same key."""
     merged = {row.key: row for row in old} | {row.key: row for row in new}
     return list(merged.values())

@@ -9,7 +9,7 @@ TRUE = "/bin/true"
 
 
 def spawn_rate(count: int) -> float:
-    """Return how many times in a second /bin/true can be started and awaited."""
+    """Return how many /bin/true per second two processes can spawn and wait for."""
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(PROCESSES + 1)
     share = count // PROCESSES

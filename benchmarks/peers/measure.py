@@ -1,12 +1,11 @@
 """Measures throughput and start latency, in the same way for every system.
 
-Throughput: all tasks are handed in, and the clock stops when the last one has ended. The
-limit is measured anew before and after each round, so that a round is compared with the
-machine as it was at that moment.
+Throughput: all tasks are submitted, and the clock stops when the last one has ended. The limit is
+measured before and after each round, so that a round is compared with the machine at that moment.
 
-Start latency: one task at a time, each after a pause in which the system is idle. The task
-opens a pipe that we hold the other end of, so the clock stops when its process runs, and it
-is the same clock, in the same process, for every system.
+Start latency: one task at a time, each after a pause in which the system is idle. The task opens a
+pipe whose other end we hold, so the clock stops when its process runs; clock and process are the
+same for every system.
 """
 
 import os
@@ -19,34 +18,34 @@ from random import Random
 
 from benchmarks.peers.figures import Figures, Round
 from benchmarks.peers.limit import TRUE, spawn_rate
-from benchmarks.peers.system import System, Wrong
+from benchmarks.peers.system import CheckFailed, System
 
-START_PATIENCE = 30.0
-"""Seconds that one task may take to start."""
-PAUSE = (0.02, 0.1)
-"""Seconds of idleness before each task of the latency part, drawn evenly."""
+START_TIMEOUT_SECONDS = 30.0
+"""Time limit for the start of one task."""
+IDLE_SECONDS = (0.02, 0.1)
+"""Idle seconds before each task of the latency part: the range of a uniform distribution."""
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How much is measured."""
+class Workload:
+    """Task counts of a measurement."""
 
     tasks: int = 500
     rounds: int = 3
     single: int = 100
-    warm: int = 100
+    warm_up: int = 100
 
 
-def measure(system: System, extent: Extent) -> Figures:
-    """Prepare `system`, measure it, make sure that it did everything once, and stop it."""
-    bounds = [0, extent.warm]
-    bounds += [bounds[-1] + extent.tasks * (each + 1) for each in range(extent.rounds)]
-    warm, *rounds = (range(*pair) for pair in pairwise(bounds))
-    singles = range(bounds[-1], bounds[-1] + extent.single)
+def measure(system: System, workload: Workload) -> Figures:
+    """Prepare `system`, measure it, check that every task ran once, and stop it."""
+    bounds = [0, workload.warm_up]
+    bounds += [bounds[-1] + workload.tasks * (number + 1) for number in range(workload.rounds)]
+    warm_up, *rounds = (range(*pair) for pair in pairwise(bounds))
+    singles = range(bounds[-1], bounds[-1] + workload.single)
     try:
         system.prepare()
-        run_all(system, warm)
-        measured = [_round(system, numbers) for numbers in rounds]
+        run_all(system, warm_up)
+        measured = [_measure_round(system, numbers) for numbers in rounds]
         latencies = start_latencies(system, singles)
         system.check(singles.stop)
     finally:
@@ -60,34 +59,34 @@ def run_all(system: System, numbers: range) -> None:
     system.wait(numbers)
 
 
-def _round(system: System, numbers: range) -> Round:
-    """Measure between two looks at the limit: other guests of the machine come and go."""
-    earlier = spawn_rate(2 * len(numbers))
-    before = time.monotonic()
+def _measure_round(system: System, numbers: range) -> Round:
+    """Measure between two measurements of the limit, because the load of the machine varies."""
+    limit_before = spawn_rate(2 * len(numbers))
+    began = time.monotonic()
     run_all(system, numbers)
-    rate = len(numbers) / (time.monotonic() - before)
-    return Round(rate, limit=(earlier + spawn_rate(2 * len(numbers))) / 2)
+    rate = len(numbers) / (time.monotonic() - began)
+    return Round(rate, limit=(limit_before + spawn_rate(2 * len(numbers))) / 2)
 
 
 def start_latencies(system: System, numbers: range) -> list[float]:
-    """Return the milliseconds from before each submit to when the task's process ran."""
-    pipe = system.place.folder / "started"
+    """Return the milliseconds from just before each submit until the process of the task runs."""
+    pipe = system.context.folder / "started"
     os.mkfifo(pipe)
-    pipe.chmod(0o666)  # A system may run tasks as another user than us.
-    dice = Random(len(numbers))
-    taken = []
+    pipe.chmod(0o666)  # A system may run tasks as another user.
+    rng = Random(len(numbers))
+    milliseconds = []
     for number in numbers:
-        time.sleep(dice.uniform(*PAUSE))
-        opened = Opening(pipe)
-        before = time.monotonic()
+        time.sleep(rng.uniform(*IDLE_SECONDS))
+        opening = PipeOpening(pipe)
+        began = time.monotonic()
         system.submit(range(number, number + 1), ["/bin/sh", "-c", f": >{pipe}"])
-        taken.append((opened.at() - before) * 1000)
+        milliseconds.append((opening.at() - began) * 1000)
         system.wait(range(number, number + 1))
-    return taken
+    return milliseconds
 
 
-class Opening:
-    """Waits, in a thread of its own, for somebody to open a pipe for writing."""
+class PipeOpening:
+    """Waits in a thread until a pipe is opened for writing."""
 
     def __init__(self, pipe: Path) -> None:
         self._pipe = pipe
@@ -101,8 +100,8 @@ class Opening:
         os.close(descriptor)
 
     def at(self) -> float:
-        """Return when it happened."""
-        self._thread.join(START_PATIENCE)
+        """Return when the pipe was opened."""
+        self._thread.join(START_TIMEOUT_SECONDS)
         if self._thread.is_alive():
-            raise Wrong(f"a task had not started after {START_PATIENCE:.0f} s")
+            raise CheckFailed(f"a task had not started after {START_TIMEOUT_SECONDS:.0f} s")
         return self._at

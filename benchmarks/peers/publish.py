@@ -1,20 +1,20 @@
-"""Writes the figures into the documentation: `python -m benchmarks.peers.publish`.
+"""Writes the results into the documentation: `python -m benchmarks.peers.publish`.
 
-What is published is what `make bench-peers` left in build/. The page is made from it, from
-what the systems say of themselves, and from nothing else; a test compares.
+The results are those that `make bench-peers` left in build/. The generated parts of the page come
+from them and from the descriptions of the systems alone; a test compares.
 """
 
 from benchmarks.peers import table
 from benchmarks.peers.catalog import ALL
 from benchmarks.peers.figures import Row, merge
-from benchmarks.peers.report import BUILD, ROOT, Report, put_between_marks
+from benchmarks.peers.report import BUILD, ROOT, Report, replace_section
 
 PAGE = ROOT / "docs" / "explanation" / "peers.md"
 DATA = ROOT / "docs" / "explanation" / "peers.json"
 
 
 def rendered(page: str, report: Report) -> str:
-    """Return the page with everything that is made filled in anew."""
+    """Return the page with its generated parts replaced."""
     about = [system.about for system in ALL]
     parts = {
         "peers.json": report.markdown().strip(),
@@ -23,12 +23,12 @@ def rendered(page: str, report: Report) -> str:
         "the settings": table.settings_list(about).strip(),
     }
     for name, text in parts.items():
-        page = put_between_marks(page, name, text)
+        page = replace_section(page, name, text)
     return page
 
 
 def complete(report: Report) -> Report:
-    """Return the report with a row for everything, also for what nobody measured."""
+    """Return the report with a row for every system and broker, measured or not."""
     missing = [
         Row(system.about.name, broker, "", "", left_out="not measured this time")
         for system in ALL

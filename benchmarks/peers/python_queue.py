@@ -1,4 +1,4 @@
-"""Shared by all queues of Python functions: the function, its workers, its ledger.
+"""Shared by all queues of Python functions: the function, the workers, the ledger.
 
 The function is what a user of such a queue would write to run a command.
 """
@@ -12,75 +12,75 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 from benchmarks.peers import ledger
-from benchmarks.peers.system import Place, System, Wrong
+from benchmarks.peers.system import CheckFailed, Context, System
 
-PATIENCE = 90.0
-"""Seconds that a part of the measurement may take."""
-GLANCE = 0.002
-"""Seconds between two looks at the size of the ledger."""
-STOP_PATIENCE = 15.0
-KEEP_AWAY = ("PEERS_", "PG")
+TIMEOUT_SECONDS = 90.0
+"""Time limit for a round."""
+POLL_INTERVAL_SECONDS = 0.002
+STOP_TIMEOUT_SECONDS = 15.0
 
 
 class PythonQueue(System):
     """A queue whose workers are processes that call a Python function for each task."""
 
     workers = 1
-    """How many worker processes are started by us; each may have children of its own."""
+    """The number of worker processes to start; each may have children of its own."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._ledger = place.folder / "ledger"
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._ledger = context.folder / "ledger"
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @abstractmethod
     def work(self) -> None:
-        """Run tasks until told to stop. Called in a worker process of its own."""
+        """Run tasks until stopped. Called in a worker process."""
 
     def function(self) -> Callable[[int, list[str]], None]:
         """Return the function that the queue calls for each task."""
-        book = self._ledger
+        ledger_file = self._ledger
 
         def run(number: int, command: list[str]) -> None:
             subprocess.run(command, check=True)
-            ledger.enter(book, number)
+            ledger.record(ledger_file, number)
 
         return run
 
     def worker_command(self) -> list[str]:
-        """Return how a worker is started."""
+        """Return the command that starts a worker."""
         return [sys.executable, "-m", "benchmarks.peers.work", self.about.name]
 
     def prepare(self) -> None:
-        """Start the workers; what they say goes to the log of the measurement."""
+        """Start the workers; their output goes to the log of the measurement."""
         for _ in range(self.workers):
             self._processes.append(
                 subprocess.Popen(self.worker_command(), stdin=subprocess.DEVNULL)
             )
 
     def wait(self, numbers: range) -> None:
-        """Watch the ledger grow to the last of `numbers`."""
-        until = time.monotonic() + PATIENCE
+        """Wait until the ledger has a line for each of `numbers`."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while ledger.count(self._ledger) < numbers.stop:
             if any(process.poll() is not None for process in self._processes):
-                raise Wrong("a worker ended by itself")
-            if time.monotonic() > until:
+                raise CheckFailed("a worker ended unexpectedly")
+            if time.monotonic() > deadline:
                 done = ledger.count(self._ledger)
-                raise Wrong(f"{done} of {numbers.stop} tasks ended in {PATIENCE:.0f} s")
-            time.sleep(GLANCE)
+                raise CheckFailed(
+                    f"{done} of {numbers.stop} tasks ended in {TIMEOUT_SECONDS:.0f} s"
+                )
+            time.sleep(POLL_INTERVAL_SECONDS)
 
     def check(self, total: int) -> None:
-        """Compare the ledger with what was submitted."""
+        """Compare the ledger with the submitted tasks."""
         ledger.check(self._ledger, total)
 
     def stop(self) -> None:
-        """End the workers politely, and those that do not go, with all of their children."""
+        """Terminate the workers, and kill those that do not end in time."""
         for process in self._processes:
             process.send_signal(signal.SIGTERM)
         for process in self._processes:
             try:
-                process.wait(STOP_PATIENCE)
+                process.wait(STOP_TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
-                # Its children are in our session, which ends with us.
+                # Its children are in our session, which is killed as a whole at the end.
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()

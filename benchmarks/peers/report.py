@@ -1,4 +1,4 @@
-"""Writes the figures as JSON, and a Markdown page generated from the JSON alone."""
+"""Writes the results as JSON, and a Markdown page generated from the JSON alone."""
 
 import json
 import os
@@ -25,18 +25,18 @@ class Report:
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Read what `write` wrote."""
-        kept: dict[str, Any] = json.loads(file.read_text())
-        return cls(kept["machine"], [Row.from_json(row) for row in kept["rows"]])
+        """Read a report from JSON."""
+        data: dict[str, Any] = json.loads(file.read_text())
+        return cls(data["machine"], [Row.from_json(row) for row in data["rows"]])
 
     def write(self, file: Path) -> None:
-        """Keep the report as JSON."""
+        """Write the report as JSON."""
         file.parent.mkdir(exist_ok=True)
-        kept = {"machine": self.machine, "rows": [row.as_json() for row in self.rows]}
-        file.write_text(json.dumps(kept, indent=1) + "\n")
+        data = {"machine": self.machine, "rows": [row.as_json() for row in self.rows]}
+        file.write_text(json.dumps(data, indent=1) + "\n")
 
     def markdown(self) -> str:
-        """Return the figures, and under which circumstances they were taken."""
+        """Return the figures, and when, at which commit and on which machine they were measured."""
         measured = [row for row in self.rows if row.figures]
         days = sorted({row.measured_at[:10] for row in measured})
         commits = sorted({row.commit for row in measured})
@@ -52,7 +52,7 @@ class Report:
         )
 
     def page(self) -> str:
-        """Return a page that can be read alone."""
+        """Return a self-contained page."""
         about = [system.about for system in ALL]
         return (
             f"# Duly and its peers\n\n{self.markdown()}\n{table.durability_table()}\n"
@@ -60,18 +60,18 @@ class Report:
         )
 
 
-def put_between_marks(page: str, name: str, text: str) -> str:
-    """Return `page` with `text` in the place that is marked with `name`."""
+def replace_section(page: str, name: str, text: str) -> str:
+    """Return `page` with `text` between the markers of the section `name`."""
     begin = BEGIN.format(name=name)
-    before, found, rest = page.partition(begin)
-    _, closed, after = rest.partition(END)
-    if not found or not closed:
-        raise ValueError(f"the page has no place marked {begin.strip()}")
+    before, opening, rest = page.partition(begin)
+    _, closing, after = rest.partition(END)
+    if not opening or not closing:
+        raise ValueError(f"the page has no section marked {begin.strip()}")
     return f"{before}{begin}\n{text}\n\n{END}{after}"
 
 
 def machine() -> str:
-    """Return what the figures were taken on, in a few words."""
+    """Return a short description of the machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GiB, "

@@ -1,6 +1,6 @@
-"""The interface of a measured system: its description and four operations.
+"""The interface of a measured system: its description and its operations.
 
-A system's file is imported in the environment of every other one too, so it imports its own
+Every module of a system is imported in the environments of all others, too, so it imports its own
 libraries only inside its methods.
 """
 
@@ -12,12 +12,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar, Self
 
-PLACE = "PEERS_PLACE"
-"""The variable that carries the place: it may hold a password, and arguments are public."""
+CONTEXT_VARIABLE = "PEERS_CONTEXT"
+"""An environment variable, because the context may hold a password, and arguments are public."""
 
 
 class Broker(StrEnum):
-    """Where a system keeps what waits, and when that is on disk."""
+    """Where a system keeps waiting tasks, and when they are on disk."""
 
     NONE = "none"
     OWN = "own PostgreSQL, every commit"
@@ -28,7 +28,7 @@ class Broker(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a system gives beside speed, in sentences for somebody who has to choose."""
+    """The properties of a system beside speed, for readers who have to choose one."""
 
     worker_killed: str
     isolation: str
@@ -38,25 +38,25 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Who a system is, what has to be there for it, and how it was set up."""
+    """The description of a system, its requirements, and its configuration."""
 
     name: str
     title: str
     brokers: tuple[Broker, ...]
     settings: tuple[str, ...]
-    """As somebody would write them down to do the same again."""
+    """As needed to repeat the measurement."""
     facts: Facts
     packages: tuple[str, ...] = ()
-    """From PyPI."""
+    """Packages from PyPI."""
     program: str = ""
-    """From Debian, in a package of the same name."""
+    """A program from the Debian package of the same name."""
     is_peer: bool = True
-    """Not so for Duly, and for what is there to compare with."""
+    """False for Duly itself, and for baselines."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What the environment of a measurement has for the system."""
+class Context:
+    """What a measurement provides to the system."""
 
     folder: Path
     broker: str = ""
@@ -65,47 +65,47 @@ class Place:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Return the place that we were started for."""
-        kept = json.loads(os.environ[PLACE])
-        return cls(Path(kept["folder"]), kept["broker"], kept["program"])
+        """Decode the context from the environment of this process."""
+        data = json.loads(os.environ[CONTEXT_VARIABLE])
+        return cls(Path(data["folder"]), data["broker"], data["program"])
 
     def as_variable(self) -> dict[str, str]:
-        """Return what the environment of another process needs to find the same place."""
-        return {PLACE: json.dumps(asdict(self) | {"folder": str(self.folder)})}
+        """Return the environment variable that passes the context to a child process."""
+        return {CONTEXT_VARIABLE: json.dumps(asdict(self) | {"folder": str(self.folder)})}
 
 
 class System(ABC):
-    """Something that runs commands. Tasks have numbers, from 0 on, each used once."""
+    """A system that runs commands. Tasks are numbered from 0; each number is used once."""
 
     about: ClassVar[About]
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, context: Context) -> None:
+        self.context = context
 
     @abstractmethod
     def prepare(self) -> None:
-        """Start what runs tasks. The first tasks show whether it does."""
+        """Start the processes that run tasks. The warm-up tasks show whether they work."""
 
     @abstractmethod
     def submit(self, numbers: range, command: list[str]) -> None:
-        """Hand in a task for each of `numbers`, in the quickest way that is offered."""
+        """Submit a task for each of `numbers`, in the fastest way that the system offers."""
 
     @abstractmethod
     def wait(self, numbers: range) -> None:
-        """Return when all of `numbers`, which were submitted, have ended."""
+        """Return when all of `numbers` have ended."""
 
     @abstractmethod
     def check(self, total: int) -> None:
-        """Raise `Wrong` unless every number below `total` ran exactly once, and well."""
+        """Raise `CheckFailed` unless every number below `total` ran exactly once and succeeded."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Leave no process behind, however far `prepare` came."""
+        """Stop all processes, even if `prepare` failed halfway."""
 
 
-class Wrong(Exception):
-    """The system did not do what was asked, so its figures mean nothing."""
+class CheckFailed(Exception):
+    """The system lost, repeated or failed tasks, so its figures mean nothing."""
 
 
-class LeftOut(Exception):
-    """Something is missing here; the sentence says what, and for whom."""
+class Unavailable(Exception):
+    """A program or package that the system needs is missing on this machine."""

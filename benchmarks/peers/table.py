@@ -8,30 +8,30 @@ from benchmarks.peers.system import About, Broker
 
 HEADINGS = (
     "system",
-    "what waits is in",
+    "waiting tasks are in",
     "end to end",
-    "posix_spawn then",
+    "posix_spawn limit",
     "share",
     "start p50",
     "start p99",
 )
-KEPT = {
-    Broker.NONE: "nothing: what waits is gone with the program",
-    Broker.OWN: "an acknowledged submit is on disk, and so is every end",
-    Broker.POSTGRES: "an acknowledged submit is on disk, and so is every end",
-    Broker.REDIS: "up to a second of submits and ends is lost with the machine, and next to "
-    "nothing when only Redis is killed",
-    Broker.REDIS_ALWAYS: "an acknowledged submit is on disk, and so is every end",
+DURABILITY = {
+    Broker.NONE: "nothing: waiting tasks end with the program",
+    Broker.OWN: "every acknowledged submit and every end is on disk",
+    Broker.POSTGRES: "every acknowledged submit and every end is on disk",
+    Broker.REDIS: "up to a second of submits and ends is lost if the machine crashes, and hardly "
+    "anything if only Redis is killed",
+    Broker.REDIS_ALWAYS: "every acknowledged submit and every end is on disk",
 }
-"""What a kill -9 of the broker, or a loss of power, leaves."""
+"""What remains after the broker was killed with SIGKILL, or after a power failure."""
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """Return a row's fields, in the order of the headings."""
+    """Return the cells of a row, in the order of HEADINGS."""
     title = SYSTEMS[row.system].about.title
     if row.figures is None:
-        why = "failed" if row.is_failure else "left out"
-        return title, row.broker, why, "", "", "", ""
+        status = "failed" if row.is_failure else "left out"
+        return title, row.broker, status, "", "", "", ""
     figures = row.figures
     return (
         title,
@@ -45,45 +45,45 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def by_share(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows, the quickest first, those without figures last."""
+    """Return the rows, the fastest first and those without figures last."""
     return sorted(rows, key=lambda row: -row.figures.share if row.figures else 1.0)
 
 
 def markdown(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
-    """Return a table in markdown."""
-    first = list(headings)
-    rows = [first, ["---"] * len(first), *map(list, lines)]
+    """Return a table in Markdown."""
+    header = list(headings)
+    rows = [header, ["---"] * len(header), *map(list, lines)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def figures_table(rows: Iterable[Row]) -> str:
-    """Return speed, as measured."""
+    """Return the table of measurements."""
     return markdown(HEADINGS, (cells(row) for row in by_share(rows)))
 
 
 def facts_table(systems: Iterable[About]) -> str:
-    """Return what each system gives beside speed."""
+    """Return the table of other properties."""
     headings = ("system", "a worker is killed in the middle of a task", "isolation", "caps", "logs")
     return markdown(
         headings,
         (
-            (each.title, facts.worker_killed, facts.isolation, facts.caps, facts.logs)
-            for each in systems
-            for facts in [each.facts]
+            (system.title, facts.worker_killed, facts.isolation, facts.caps, facts.logs)
+            for system in systems
+            for facts in [system.facts]
         ),
     )
 
 
 def durability_table() -> str:
-    """Return what each way to keep tasks leaves after a crash."""
-    return markdown(("kept in", "after a crash of that"), KEPT.items())
+    """Return the table of what remains after a crash, by broker."""
+    return markdown(("waiting tasks are in", "after a crash"), DURABILITY.items())
 
 
 def settings_list(systems: Iterable[About]) -> str:
-    """Return how each system was set up."""
-    return "".join(f"- **{each.title}**: {'; '.join(each.settings)}.\n" for each in systems)
+    """Return the list of settings, by system."""
+    return "".join(f"- **{system.title}**: {'; '.join(system.settings)}.\n" for system in systems)
 
 
 def versions_line(rows: Iterable[Row]) -> str:
-    """Return the versions of all that took part, each once."""
+    """Return the versions of all measured software, each once."""
     return " · ".join(dict.fromkeys(version for row in rows for version in row.versions))

@@ -1,13 +1,13 @@
-"""A worker of a system whose library is started from Python: `python -m …work NAME`."""
+"""A worker of a Python queue: `python -m benchmarks.peers.work NAME`."""
 
 import sys
 
 from benchmarks.peers.catalog import SYSTEMS
 from benchmarks.peers.python_queue import PythonQueue
-from benchmarks.peers.system import Place
+from benchmarks.peers.system import Context
 
 if __name__ == "__main__":
-    system = SYSTEMS[sys.argv[1]](Place.from_environment())
+    system = SYSTEMS[sys.argv[1]](Context.from_environment())
     if not isinstance(system, PythonQueue):
-        raise SystemExit(f"{sys.argv[1]} has no worker in Python.")
+        raise SystemExit(f"{sys.argv[1]} has no Python worker.")
     system.work()

@@ -1,4 +1,4 @@
-"""The benchmark's own checks: a task that was lost, or ran twice, makes a run red."""
+"""The benchmark's own checks: a task that was lost or ran twice fails the run."""
 
 import asyncio
 
@@ -6,13 +6,13 @@ import asyncpg
 import pytest
 
 from benchmarks import checks
-from benchmarks.checks import Wrong
+from benchmarks.checks import CheckFailed
 from tests.store import rows
 
 
 @pytest.fixture
 def store(dsn):
-    """A store with two tasks that were done, each at one attempt."""
+    """A store with two tasks, each done at its first attempt."""
 
     async def make():
         conn = await asyncpg.connect(dsn)
@@ -36,7 +36,7 @@ def change(dsn, statement):
     asyncio.run(run())
 
 
-def test_all_is_well_when_each_was_done_once(store):
+def test_the_checks_pass_if_every_task_was_done_once(store):
     dsn, _ = store
     checks.all_done(dsn, 2)
     checks.none_lost(dsn, 2)
@@ -57,11 +57,11 @@ def test_all_is_well_when_each_was_done_once(store):
     ],
     ids=["no end", "no attempt", "ran twice", "lost", "failed", "no task"],
 )
-def test_what_is_not_so_is_found(store, statement):
+def test_every_violation_fails_both_checks(store, statement):
     dsn, _ = store
     change(dsn, statement)
     for check in (checks.all_done, checks.none_lost):
-        with pytest.raises(Wrong):
+        with pytest.raises(CheckFailed):
             check(dsn, 2)
 
 
@@ -75,5 +75,5 @@ def test_a_task_that_waits_is_neither_done_nor_lost(store):
 
     asyncio.run(add())
     checks.none_lost(dsn, 3)
-    with pytest.raises(Wrong):
+    with pytest.raises(CheckFailed):
         checks.all_done(dsn, 3)

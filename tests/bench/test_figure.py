@@ -1,4 +1,4 @@
-"""What a figure is compared with, and how it is told."""
+"""Figures are compared with their limits and targets, and formatted."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_percentiles_are_values_that_occurred():
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "told"),
+    ("value", "unit", "text"),
     [
         (12345.6, "/s", "12,346/s"),
         (12.34, "ms", "12.3 ms"),
@@ -43,17 +43,17 @@ def test_percentiles_are_values_that_occurred():
         (2048, "bytes", "2,048 bytes"),
     ],
 )
-def test_an_amount_has_as_many_digits_as_tell_something(value, unit, told):
-    assert amount(value, unit) == told
+def test_an_amount_has_about_three_significant_digits(value, unit, text):
+    assert amount(value, unit) == text
 
 
-def test_a_row_says_what_it_is_compared_with_and_whether_that_is_enough():
-    one = figure(39, limit=100.0, against="raw", target=at_least(0.4), note="ten")
-    assert row(one) == ("it (ten)", "39.0/s", "100/s raw", "39%", "≥ 40%", "NO")
+def test_a_row_has_the_limit_the_ratio_the_target_and_whether_it_is_met():
+    compared = figure(39, limit=100.0, against="raw", target=at_least(0.4), note="ten")
+    assert row(compared) == ("it (ten)", "39.0/s", "100/s raw", "39%", "≥ 40%", "NO")
     assert row(figure(7, target=at_most(8)))[2:] == ("", "", "≤ 8.00/s", "yes")
     assert row(figure(7)) == ("it", "7.00/s", "", "", "", "")
 
 
-def test_a_table_for_a_page_has_a_line_for_each_figure():
-    head, rule, *lines = markdown([figure(1), figure(2)]).splitlines()
-    assert (head.count("|"), rule.count("---"), len(lines)) == (7, 6, 2)
+def test_a_markdown_table_has_a_line_for_each_figure():
+    header, rule, *lines = markdown([figure(1), figure(2)]).splitlines()
+    assert (header.count("|"), rule.count("---"), len(lines)) == (7, 6, 2)

@@ -1,4 +1,4 @@
-"""A run of the benchmark that is too small to say anything, but real from end to end."""
+"""A run of the benchmark end to end, too small for meaningful figures."""
 
 import subprocess
 import sys
@@ -9,58 +9,59 @@ from pathlib import Path
 import pytest
 
 from benchmarks import checks, cluster, fill, machine, paired_comparison
-from benchmarks.checks import Wrong
+from benchmarks.checks import CheckFailed
 from benchmarks.cluster import Cluster
 from benchmarks.rig import Rig, Sizes
 
 ROOT = Path(__file__).parents[2]
 SIZES = replace(Sizes(), turns=1, turn=3000)
-"""More in a turn than the stub has room for, or there would be nothing to measure."""
-STRAYS = """
+"""A turn must exceed the capacity of the stub, or nothing is left to measure after the warm-up."""
+ORPHANS = """
 select count(*)
-  from (select id from duly.live union all select task_id from duly.ends) as known
- where not exists (select from duly.tasks where tasks.id = known.id)
+  from (select id from duly.live union all select task_id from duly.ends) as task_ids
+ where not exists (select from duly.tasks where tasks.id = task_ids.id)
 """
 
 
 @pytest.fixture
 def rig(postgres):
-    """A rig on the PostgreSQL of the tests, with a template that a real agent had a part in."""
+    """A rig on the PostgreSQL of the tests, with a template that a real agent helped to create."""
     with tempfile.TemporaryDirectory(prefix="duly-test-bench-") as folder:
         Path(folder).chmod(0o755)
-        place = Cluster(postgres, Path(folder))
-        fill.make_template(place)
-        yield Rig(place, SIZES)
-        place.drop(cluster.TEMPLATE)
+        postgres_cluster = Cluster(postgres, Path(folder))
+        fill.make_template(postgres_cluster)
+        yield Rig(postgres_cluster, SIZES)
+        postgres_cluster.drop(cluster.TEMPLATE)
 
 
-def test_a_filled_store_is_taken_for_one_of_dulys_own_and_measured_beside_an_empty_one(rig):
-    with rig.full(waiting=120, finished=50, tenants=3) as full, rig.store() as empty:
+def test_a_filled_store_is_consistent_and_is_measured_beside_an_empty_one(rig):
+    with rig.filled_store(waiting=120, finished=50, tenants=3) as full, rig.store() as empty:
         assert cluster.value(full, "select count(distinct tenant_id) from duly.live") == 3
-        assert cluster.value(full, STRAYS) == 0
-        compared = paired_comparison.compare(rig, paired_comparison.BY_STUB, empty, full)
-        # What has ended in a turn is replaced, so that the next one finds the same.
+        assert cluster.value(full, ORPHANS) == 0
+        comparison = paired_comparison.compare(rig, paired_comparison.CONTROL_PLANE, empty, full)
+        # Tasks that ended in a turn are replaced, so that every turn starts alike.
         assert (
-            cluster.value(empty, "select count(*) from duly.live") == 3000 * paired_comparison.SPARE
+            cluster.value(empty, "select count(*) from duly.live")
+            == 3000 * paired_comparison.BACKLOG_FACTOR
         )
-        with pytest.raises(Wrong):
+        with pytest.raises(CheckFailed):
             checks.none_lost(full, checks.count(full) + 1)
-    assert [turn.tasks > 0 for turn in (*compared.base, *compared.other)] == [True, True]
-    rate, cpu = paired_comparison.told("waiting", "a name", compared, "an empty store", 0.9)
+    assert [turn.tasks > 0 for turn in (*comparison.base, *comparison.other)] == [True, True]
+    rate, cpu = paired_comparison.figures("waiting", "a name", comparison, "an empty store", 0.9)
     assert rate.limit and cpu.limit
     assert machine.describe(rig.postgres).fsync == "on"
 
 
-def test_a_store_is_filled_once_and_what_a_failed_run_leaves_is_not_used_again(rig):
-    place = Cluster(rig.postgres.dsn, rig.postgres.folder, is_kept=True)
+def test_a_store_is_filled_once_and_the_leftover_of_a_failed_run_is_not_reused(rig):
+    postgres_cluster = Cluster(rig.postgres.dsn, rig.postgres.folder, is_kept=True)
     filled = []
-    with pytest.raises(Wrong), place.filled_database("once", filled.append):
-        raise Wrong("a task ran twice")
+    with pytest.raises(CheckFailed), postgres_cluster.filled_database("once", filled.append):
+        raise CheckFailed("a task ran twice")
     for _ in range(2):
-        with place.filled_database("once", filled.append) as dsn:
+        with postgres_cluster.filled_database("once", filled.append) as dsn:
             assert cluster.value(dsn, "select count(*) from duly.tasks") == 0
     assert len(filled) == 2
-    place.drop("once")
+    postgres_cluster.drop("once")
 
 
 def test_a_part_that_does_not_exist_is_refused_by_name():

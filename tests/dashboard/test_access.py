@@ -6,12 +6,12 @@ import pytest
 
 from duly import clock
 from duly.dashboard.access import Gate
-from duly.dashboard.answers import HEADERS
-from duly.dashboard.entrance import SILENT, Entrance
+from duly.dashboard.authentication import NO_RESPONSE, Authenticator
+from duly.dashboard.gate_request import is_own_host, known_page
 from duly.dashboard.link import LinkFile
 from duly.dashboard.options import Link
+from duly.dashboard.responses import HEADERS
 from duly.dashboard.sessions import Sessions
-from duly.dashboard.visit import is_own_name, own_page
 
 HOST = "127.0.0.1:8471"
 ORIGIN = f"http://{HOST}"
@@ -39,8 +39,8 @@ def link_file(tmp_path):
 
 @pytest.fixture
 def gate(link_file):
-    entrance = Entrance(NOWHERE, link=Link(str(link_file.file), "a key"))
-    gate = Gate(inner, entrance, Sessions(), "127.0.0.1", 8471)
+    authenticator = Authenticator(NOWHERE, link=Link(str(link_file.file), "a key"))
+    gate = Gate(inner, authenticator, Sessions(), "127.0.0.1", 8471)
     gate.link_query = query_of(link_file.file.read_text().strip())
     return gate
 
@@ -210,7 +210,7 @@ async def test_a_name_that_was_rebound_to_this_machine_gets_nothing(gate):
     ],
 )
 def test_only_addresses_and_our_own_names_are_answered(host, own):
-    assert is_own_name(host, "duly.internal") is own
+    assert is_own_host(host, "duly.internal") is own
 
 
 async def test_every_answer_carries_the_security_headers_over_the_apps_own(gate):
@@ -251,7 +251,7 @@ async def test_who_was_going_to_a_page_is_led_back_to_it(gate):
     ],
 )
 async def test_nobody_is_led_anywhere_else(gate, where):
-    assert own_page(where) == "/"
+    assert known_page(where) == "/"
     cookie = await let_in(gate)
     status, headers, _ = await ask(gate, "/login", query=urlencode({"next": where}), cookie=cookie)
     assert (status, headers[b"location"]) == (303, b"/")
@@ -277,7 +277,7 @@ async def test_no_other_page_logs_a_browser_in_or_out(gate, path, origin):
 async def test_without_a_server_the_form_says_so_and_keeps_all_but_the_password(gate):
     status, headers, body = await send_form(gate)
     assert status == 503
-    assert SILENT in body
+    assert NO_RESPONSE in body
     assert NOWHERE not in body
     assert 'value="kim"' in body
     assert "horse" not in body
@@ -315,6 +315,6 @@ async def test_who_logs_out_is_out(gate):
 
 
 async def test_pages_without_a_link_speak_of_none():
-    gate = Gate(inner, Entrance(NOWHERE), Sessions(), "127.0.0.1", 8471)
+    gate = Gate(inner, Authenticator(NOWHERE), Sessions(), "127.0.0.1", 8471)
     for path in ("/", "/login", "/open"):
         assert "duly up" not in (await ask(gate, path, query="token="))[2]

@@ -16,9 +16,9 @@ async def test_an_administrator_sees_all_tenants_and_a_tenant_only_itself(place)
         key = await admin.create_key(tenant="acme", scopes=["submit", "read"])
         async with duly.AsyncClient(place.url, key["key"]) as acme:
             mine, theirs = await admin.submit(**LATER), await acme.submit(**LATER)
-            fleet = await Feed(admin, INTERVAL, ADMINISTRATOR).look()
+            fleet = await Feed(admin, INTERVAL, ADMINISTRATOR).latest()
             visitor = Visitor(frozenset({"submit", "read"}), "acme")
-            own = await Feed(acme, INTERVAL, visitor).look()
+            own = await Feed(acme, INTERVAL, visitor).latest()
             details, _ = await Feed(admin, INTERVAL, ADMINISTRATOR).details(theirs["id"])
     assert (fleet.problem, own.problem) == (None, None)
     assert {row["id"]: row["owner"].split(" / ")[0] for row in fleet.tasks} == {

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 import duly
-from duly.dashboard.entrance import IMPATIENT
+from duly.dashboard.authentication import NO_RETRIES
 from duly.errors import DulyError, LimitExceeded
 from tests.conftest import _run, drop_database, with_database
 from tests.dashboard.conftest import await_listener, chromium
@@ -177,7 +177,7 @@ def test_a_user_is_shown_what_its_scopes_allow(page, user, told):
 
 
 def test_too_many_guesses_are_told_how_long_to_wait(page, admin):
-    with duly.Client(admin.endpoint.name, patience=IMPATIENT) as stranger:
+    with duly.Client(admin.endpoint.name, patience=NO_RETRIES) as stranger:
         for _ in range(20):
             with pytest.raises(DulyError) as refused:
                 stranger.log_in("acme", "lee", "wrong horse")

@@ -49,7 +49,7 @@ async def comments(dsn):
     conn = await asyncpg.connect(dsn)
     rows = await conn.fetch(SCRIPT["TABLES"])
     await conn.close()
-    return {row["name"]: SCRIPT["described"](row["comment"] or "") for row in rows}
+    return {row["name"]: SCRIPT["parse_comment"](row["comment"] or "") for row in rows}
 
 
 def test_every_table_says_what_it_is_for_and_how_long_rows_are_kept(comments):

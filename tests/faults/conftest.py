@@ -1,4 +1,4 @@
-"""Fixtures of the fault tests: a lab, and PostgreSQL that may be killed."""
+"""Fixtures of the fault tests: a lab, and a PostgreSQL that may be killed."""
 
 import asyncio
 import shutil
@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from duly.store.embedded.embedded_postgres import EmbeddedPostgres
-from tests.conftest import let_journals_tell_time, plant
+from tests.conftest import allow_reading_uptime, copy_data
 from tests.faults.lab import Lab
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that the tasks' users can reach, unlike pytest's own."""
-    place = Path(tempfile.mkdtemp(prefix="duly-faults-"))
-    place.chmod(0o755)
-    yield place
-    shutil.rmtree(place, ignore_errors=True)
+    """A folder that the users of tasks can enter, unlike pytest's own."""
+    path = Path(tempfile.mkdtemp(prefix="duly-faults-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def lab(folder: Path, dsn: str) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def own_postgres(folder: Path, made_before: Path) -> Iterator[EmbeddedPostgres]:
-    """A PostgreSQL for this test alone, migrated."""
+def own_postgres(folder: Path, data_template: Path) -> Iterator[EmbeddedPostgres]:
+    """A migrated PostgreSQL for one test."""
     data = folder / "postgres-data"
-    plant(made_before, data)
+    copy_data(data_template, data)
     data.chmod(0o755)
     server = EmbeddedPostgres(data)
-    asyncio.run(let_journals_tell_time(server.start()))
+    asyncio.run(allow_reading_uptime(server.start()))
     yield server
     server.stop()

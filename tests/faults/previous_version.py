@@ -10,9 +10,9 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 SCHEMA = "src/duly/store/migrations/0001_schema.sql"
-"""Until the first release, which is named here instead, the version before this one is the
-oldest that has the same first step of the schema: the commit that changed it last."""
-LATER_STEP = """-- serves: 0001
+"""Until the first release, the previous version is the oldest commit with the same first migration:
+the commit that changed it last."""
+LATER_MIGRATION = """-- serves: 0001
 
 create table later (id bigint primary key, tenant_id int not null);
 alter table tasks add column later text;
@@ -26,7 +26,7 @@ create function later(p_task bigint) returns int
 
 call isolate_tenants('later');
 """
-"""What a migration may do to those who are still running: add, and nothing else."""
+"""What a migration may do while the previous version still runs: only additions."""
 PROGRAM = "import sys; from duly.cli.main import main; sys.argv[0] = 'duly'; main()"
 TOKEN = """
 import asyncio, datetime, pathlib, sys
@@ -43,31 +43,31 @@ async def make_token(dsn):
 
 asyncio.run(make_token(pathlib.Path(sys.argv[1]).read_text()))
 """
-"""Makes a join token for any number of nodes."""
+"""Creates a join token for any number of nodes."""
 
 
 def unpack(folder: Path) -> Path:
-    """Return where the code of the previous version is; skips when history does not have it."""
+    """Return the folder with the code of the previous version; skips the test without history."""
     commit = _git("log", "-1", "--format=%H", "--", SCHEMA).decode().strip()
     if not commit or _git("diff", "HEAD", "--name-only", "--", SCHEMA):
-        pytest.skip("the history of the repository is not here, or does not have this schema yet")
-    _make(folder)
+        pytest.skip("no git history, or the schema has uncommitted changes")
+    _create_folder(folder)
     subprocess.run(["tar", "-x", "-C", folder], input=_git("archive", commit, "src"), check=True)
     return _checked(folder / "src")
 
 
 def next_version(folder: Path) -> Path:
-    """Return where our own code is with a later step of the schema."""
-    _make(folder)
+    """Return the folder with our own code and one more migration."""
+    _create_folder(folder)
     source = folder / "src"
     shutil.copytree(REPOSITORY / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
-    later = len(list((source / "duly/store/migrations").glob("*.sql"))) + 1
-    (source / f"duly/store/migrations/{later:04}_later.sql").write_text(LATER_STEP)
+    number = len(list((source / "duly/store/migrations").glob("*.sql"))) + 1
+    (source / f"duly/store/migrations/{number:04}_later.sql").write_text(LATER_MIGRATION)
     return _checked(source)
 
 
 def prepare(source: Path, folder: Path, dsn: str) -> tuple[str, str]:
-    """Let the previous version set a database up; return an administrator's key and a token."""
+    """Initialise a database with the previous version; return an admin key and a join token."""
     (folder / "dsn").touch(mode=0o600)
     (folder / "dsn").write_text(dsn)
     key = folder / "admin.key"
@@ -76,29 +76,29 @@ def prepare(source: Path, folder: Path, dsn: str) -> tuple[str, str]:
 
 
 def run(source: Path, program: str, *arguments: str | Path) -> str:
-    """Run a program with the code in `source`; return what it wrote."""
-    done = subprocess.run(
+    """Run a program with the code in `source`; return its output."""
+    completed = subprocess.run(
         [sys.executable, "-P", "-c", program, *arguments],
         env={**os.environ, "PYTHONPATH": str(source)},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    return done.stdout.strip()
+    return completed.stdout.strip()
 
 
 def _git(*arguments: str) -> bytes:
-    """Return what git says; nothing where there is no history."""
+    """Return the output of git; empty without a repository."""
     command = ["git", "-C", REPOSITORY, *arguments]
     return subprocess.run(command, capture_output=True, check=False).stdout
 
 
-def _make(folder: Path) -> None:
+def _create_folder(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o755)
 
 
 def _checked(source: Path) -> Path:
-    """Return `source`, if it is what is imported from there."""
+    """Return `source` after a check that it is what processes import."""
     assert run(source, "import duly; print(duly.__file__)").startswith(str(source))
     return source

@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 class Proxy:
-    """Passes bytes on between clients and one server, until it is told to lose some.
+    """Forwards bytes between clients and one server.
 
-    `lose(path)` makes it swallow the next answer to a request whose first line names `path`,
-    and then cut that connection: the request arrived, the answer did not. Between `part()`
-    and `heal()` nothing passes, but nothing is lost: it arrives late. After `slow(path, rate)`
-    answers to such requests come with so many bytes a second.
+    `drop_response(path)` drops the next response to a request whose first line contains `path`, and
+    closes that connection: the request arrives, the response does not. Between `partition()` and
+    `heal()` all bytes are held back. After `slow(path, rate)` responses to such requests are
+    limited to `rate` bytes a second.
 
-    A path stands for the socket of a server on this machine; the proxy then listens at `at`.
+    A path as `upstream` is a unix socket; the proxy then listens on the socket `at`.
     """
 
     def __init__(self, upstream: int | Path, at: Path | None = None) -> None:
@@ -29,29 +29,29 @@ class Proxy:
             self._listener = socket.socket(socket.AF_UNIX)
             self._listener.bind(str(at))
             self._listener.listen(128)
-        self._lose: bytes | None = None
-        self._slow: tuple[bytes, float] | None = None
-        self.lost = threading.Event()
-        self._whole = threading.Event()
-        self._whole.set()
+        self._drop_path: bytes | None = None
+        self._slow_path: tuple[bytes, float] | None = None
+        self.response_dropped = threading.Event()
+        self._connected = threading.Event()
+        self._connected.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def lose(self, path: str) -> None:
-        self.lost.clear()
-        self._lose = path.encode()
+    def drop_response(self, path: str) -> None:
+        self.response_dropped.clear()
+        self._drop_path = path.encode()
 
     def slow(self, path: str, rate: float) -> None:
-        self._slow = path.encode(), rate
+        self._slow_path = path.encode(), rate
 
-    def part(self) -> None:
-        self._whole.clear()
+    def partition(self) -> None:
+        self._connected.clear()
 
     def heal(self) -> None:
-        self._whole.set()
+        self._connected.set()
 
     def close(self) -> None:
         self.heal()
@@ -82,30 +82,32 @@ class Proxy:
             return
         request = [b""]
 
-        def watch(data: bytes) -> bytes:
-            self._whole.wait()
+        def on_request(data: bytes) -> bytes:
+            self._connected.wait()
             if data.startswith((b"GET ", b"POST ")):
                 request[0] = data.split(b"\r\n", 1)[0]
             return data
 
-        def swallow(data: bytes) -> bytes:
-            self._whole.wait()
-            if self._slow is not None and self._slow[0] in request[0]:
-                time.sleep(len(data) / self._slow[1])
-            if self._lose is None or self._lose not in request[0]:
+        def on_response(data: bytes) -> bytes:
+            self._connected.wait()
+            if self._slow_path is not None and self._slow_path[0] in request[0]:
+                time.sleep(len(data) / self._slow_path[1])
+            if self._drop_path is None or self._drop_path not in request[0]:
                 return data
-            self._lose = None
-            self.lost.set()
-            raise ConnectionAbortedError("lost on purpose")
+            self._drop_path = None
+            self.response_dropped.set()
+            raise ConnectionAbortedError("dropped on purpose")
 
-        threading.Thread(target=_pump, args=(client, server, watch), daemon=True).start()
-        _pump(server, client, swallow)
+        threading.Thread(target=_pump, args=(client, server, on_request), daemon=True).start()
+        _pump(server, client, on_response)
 
 
-def _pump(source: socket.socket, target: socket.socket, passing: Callable[[bytes], bytes]) -> None:
+def _pump(
+    source: socket.socket, target: socket.socket, transform: Callable[[bytes], bytes]
+) -> None:
     with suppress(OSError):
         while data := source.recv(65536):
-            target.sendall(passing(data))
+            target.sendall(transform(data))
     for end in (source, target):
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""What a request takes of a server's memory is bounded by the size of its body."""
+"""The memory of a request is bounded by a multiple of the size of its body."""
 
 import re
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from tests.torture.processes import Program
 
 MEBIBYTE = 2**20
 MAX_FACTOR = 10
-"""Peak memory of a request, in sizes of its body."""
+"""The allowed peak memory of a request, as a multiple of the size of its body."""
 ALLOWANCE = 4 * MEBIBYTE
-"""What any request may take: the measure is of a whole process, in pages."""
+"""Tolerance, because the memory of the whole process is measured."""
 
 
 class Server:
-    """A real server, and how much memory it takes for a request."""
+    """A server process whose memory is measured."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -34,17 +34,19 @@ class Server:
         self.client.post("/v1/tasks", json={"command": ["true"]}).raise_for_status()
         self._idle = self._memory("VmRSS")
 
-    def send(self, asked: HostileBody) -> tuple[int, int]:
-        """Return the status of the answer, and the bytes beyond an idle server's meanwhile."""
+    def send(self, request: HostileBody) -> tuple[int, int]:
+        """Send a request; return the status, and the peak memory above that of the idle server."""
         (Path("/proc") / str(self._program.pid) / "clear_refs").write_text("5")
-        headers = {"content-type": asked.media_type}
-        if "/gateway/" in asked.path:
+        headers = {"content-type": request.media_type}
+        if "/gateway/" in request.path:
             headers["authorization"] = f"Bearer {self.node_key}"
-        answer = self.client.request(asked.method, asked.path, content=asked.body, headers=headers)
-        return answer.status_code, self._memory("VmHWM") - self._idle
+        response = self.client.request(
+            request.method, request.path, content=request.body, headers=headers
+        )
+        return response.status_code, self._memory("VmHWM") - self._idle
 
     def join(self) -> None:
-        """Become a node, for the routes of agents."""
+        """Join as a node, for the routes of agents."""
         token = self.client.post("/v1/node-tokens").json()["token"]
         self.client.post(
             "/v1/nodes",
@@ -54,9 +56,9 @@ class Server:
 
     def _memory(self, name: str) -> int:
         status = (Path("/proc") / str(self._program.pid) / "status").read_text()
-        found = re.search(rf"{name}:\s+(\d+) kB", status)
-        assert found, status
-        return int(found[1]) * 1024
+        match = re.search(rf"{name}:\s+(\d+) kB", status)
+        assert match, status
+        return int(match[1]) * 1024
 
 
 @pytest.fixture
@@ -67,27 +69,25 @@ def server(lab: Lab) -> Iterator[Server]:
 
 
 def excesses(server: Server, bodies: Iterator[HostileBody]) -> list[str]:
-    """Return which bodies take too much memory, or have an answer that they should not have."""
-    found = []
-    for asked in bodies:
-        status, grown = server.send(asked)
-        factor = grown / len(asked.body)
-        line = f"{asked.name}: {status}, {len(asked.body)} bytes, {factor:.1f} times as much"
+    """Return the bodies that take too much memory, or get an unexpected status."""
+    excessive = []
+    for request in bodies:
+        status, grown = server.send(request)
+        factor = grown / len(request.body)
+        line = f"{request.name}: {status}, {len(request.body)} bytes, {factor:.1f} times as much"
         print(line)
-        if status not in asked.statuses or grown > MAX_FACTOR * len(asked.body) + ALLOWANCE:
-            found.append(line)
-    return found
+        if status not in request.statuses or grown > MAX_FACTOR * len(request.body) + ALLOWANCE:
+            excessive.append(line)
+    return excessive
 
 
 def test_no_body_of_many_tasks_takes_more_than_ten_times_its_size(server: Server) -> None:
-    assert excesses(server, hostile_bodies.of_batches(8 * MEBIBYTE)) == []
+    assert excesses(server, hostile_bodies.batch_bodies(8 * MEBIBYTE)) == []
 
 
-@pytest.mark.parametrize("task", [hostile_bodies.SMALL_TASK, hostile_bodies.USUAL_TASK])
+@pytest.mark.parametrize("task", [hostile_bodies.SMALL_TASK, hostile_bodies.TYPICAL_TASK])
 @pytest.mark.parametrize("path", ["/v1/tasks/batch", "/v1/graphs"])
-def test_a_batch_takes_no_more_than_is_claimed_for_it(
-    server: Server, path: str, task: bytes
-) -> None:
+def test_a_batch_takes_no_more_than_its_estimate(server: Server, path: str, task: bytes) -> None:
     tasks = [task.replace(b"#", b"%d" % number) for number in range(50_000)]
     body = b'{"tasks":[' + b",".join(tasks) + b"]}"
     status, grown = server.send(HostileBody("", "POST", path, body))
@@ -96,15 +96,15 @@ def test_a_batch_takes_no_more_than_is_claimed_for_it(
     assert grown <= estimated_memory(len(body), len(tasks))
 
 
-def test_no_body_of_one_thing_takes_more_than_ten_times_its_size(server: Server) -> None:
+def test_no_other_body_takes_more_than_ten_times_its_size(server: Server) -> None:
     client = server.client
-    made = client.post("/v1/tasks", json={"command": ["true"]}).json()["id"]
+    task = client.post("/v1/tasks", json={"command": ["true"]}).json()["id"]
     body = {"daily": "06:30", "task": {"command": ["true"]}}
     schedule = client.post("/v1/schedules", json=body).json()["id"]
     size = 2 * MEBIBYTE - 1000
-    assert excesses(server, hostile_bodies.of_single_requests(size, made, schedule)) == []
+    assert excesses(server, hostile_bodies.single_bodies(size, task, schedule)) == []
 
 
 def test_no_message_of_a_node_takes_more_than_ten_times_its_size(server: Server) -> None:
     server.join()
-    assert excesses(server, hostile_bodies.of_nodes(8 * MEBIBYTE)) == []
+    assert excesses(server, hostile_bodies.node_messages(8 * MEBIBYTE)) == []

@@ -1,4 +1,4 @@
-"""PostgreSQL that is away for longer than a lease lasts."""
+"""PostgreSQL is down for longer than a lease lasts."""
 
 import asyncio
 import itertools
@@ -19,7 +19,7 @@ from tests.server.standby import Standby
 
 pytestmark = pytest.mark.faults
 TTL = 2.0
-"""As the lab sets it."""
+"""As in FAST_SETTINGS of the lab."""
 TICKS = """
 i=0; while [ $i -lt 60 ]; do date +%s.%N >> {}; sleep 0.1; i=$((i+1)); done
 """
@@ -33,7 +33,7 @@ def _can_freeze() -> bool:
         cgroup_hierarchies.sweep(name)
 
 
-def test_agents_keep_their_tasks_through_an_outage_of_several_leases(
+def test_agents_keep_their_tasks_through_an_outage_longer_than_a_lease(
     folder: Path, own_postgres: EmbeddedPostgres
 ) -> None:
     if not _can_freeze():
@@ -50,24 +50,24 @@ def test_agents_keep_their_tasks_through_an_outage_of_several_leases(
         kill_postgres(own_postgres)
         killed_at = time.time()
         time.sleep(4 * TTL)  # the outage itself
-        # It answers before `start` is done, and everything goes on at once.
+        # It accepts connections before `start` returns.
         back_at = time.time()
         own_postgres.start()
 
         ended = lab.client().wait(task, timeout=60)
         assert (ended["status"], ended["attempt"], ended["losses"]) == ("done", 1, 0)
         times = [float(line) for line in ticks.read_text().splitlines()]
-        # It stood still from when its lease could have run out until that was renewed.
+        # The task was frozen from when its lease may have expired until it was renewed.
         assert not [at for at in times if killed_at + TTL < at < back_at]
         assert len(times) == 60
-        longest = max(after - before for before, after in itertools.pairwise(times))
-        assert longest > 2 * TTL
+        longest_gap = max(after - before for before, after in itertools.pairwise(times))
+        assert longest_gap > 2 * TTL
         assert lab.violations([task]) == []
     finally:
         lab.close()
 
 
-def test_a_server_stops_though_its_commits_wait_for_a_standby_that_is_lost(
+def test_a_server_stops_although_its_commits_wait_for_a_lost_standby(
     folder: Path, own_postgres: EmbeddedPostgres
 ) -> None:
     lab = Lab(folder, own_postgres.start())
@@ -78,7 +78,7 @@ def test_a_server_stops_though_its_commits_wait_for_a_standby_that_is_lost(
         with pytest.raises(Unavailable, match="not known whether"):
             lab.client(seconds=0).submit(command=["true"])
         assert server.stop(20) == 0
-        assert server.said("could not resign")
+        assert server.has_logged("could not resign")
     finally:
         lab.close()
 

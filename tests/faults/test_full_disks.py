@@ -1,4 +1,4 @@
-"""Disks that are full: of a node, and of PostgreSQL."""
+"""Full disks, of a node and of PostgreSQL."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from duly.agent.supervision.output import DISK_FULL_NOTICE
 from duly.errors import Unavailable
 from duly.store import migrate
 from duly.store.embedded.embedded_postgres import EmbeddedPostgres
-from tests.conftest import let_journals_tell_time
+from tests.conftest import allow_reading_uptime
 from tests.faults.lab import Lab, until
 
 pytestmark = [
@@ -38,7 +38,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 
 def fill(file: Path) -> None:
-    """Write until there is no room left, not even for a byte."""
+    """Write until not even a byte is free."""
     with suppress(OSError), file.open("wb", buffering=0) as ballast:
         for size in (2**20, 4096, 1):
             with suppress(OSError):
@@ -46,43 +46,45 @@ def fill(file: Path) -> None:
                     pass
 
 
-def end_of(lab: Lab, task: str) -> dict[str, object]:
+def await_end(lab: Lab, task: str) -> dict[str, object]:
     ended = lab.client().wait(task, timeout=30)
     return {"status": ended["status"], **(ended.get("reason") or {})}
 
 
-def test_a_node_whose_disk_is_full_says_so_and_goes_on(lab: Lab) -> None:
+def test_a_node_with_a_full_disk_reports_it_and_continues(lab: Lab) -> None:
     with small_disk(lab.folder / "node-a", "4m") as disk:
         lab.start_server()
         agent = lab.start_agent()
-        loud = lab.client().submit(command=["sh", "-c", "yes | head -c 9000000; echo the end"])
-        assert end_of(lab, loud["id"])["status"] == "done"
-        log = lab.client().read_logs(loud["id"])
+        large_output = lab.client().submit(
+            command=["sh", "-c", "yes | head -c 9000000; echo the end"]
+        )
+        assert await_end(lab, large_output["id"])["status"] == "done"
+        log = lab.client().read_logs(large_output["id"])
         assert log.endswith(DISK_FULL_NOTICE) and len(log) > 2**20 and log.startswith(b"y\ny\n")
 
         fill(disk / "ballast")
         writes = lab.client().submit(command=["sh", "-c", "echo x > file"], max_attempts=1)
-        ended = end_of(lab, writes["id"])
+        ended = await_end(lab, writes["id"])
         assert (ended["status"], ended["code"]) == ("failed", "node_disk_full")
-        talks = lab.client().submit(command=["sh", "-c", "yes | head -c 9000"])
-        assert end_of(lab, talks["id"])["status"] == "done"
-        log = lab.client().read_logs(talks["id"])
+        small_output = lab.client().submit(command=["sh", "-c", "yes | head -c 9000"])
+        assert await_end(lab, small_output["id"])["status"] == "done"
+        log = lab.client().read_logs(small_output["id"])
         assert log.startswith(b"y\ny\n") and log.endswith(DISK_FULL_NOTICE)
 
-        # A script cannot even be put there. That is no fault of its own, and it waits.
+        # A script cannot be written there. That is no failure of the task, which waits.
         script = lab.client().submit(source="#!/bin/sh\necho hello\n", max_attempts=1)
         until(
             lambda: lab.client().get_node("node-a").get("shortage") == "disk space",
-            "the node to say that it has no room",
+            "the node to report its shortage",
         )
         until(
             lambda: lab.client().explain(script["id"])["code"] == "nodes_short",
-            "the attempt to be handed back",
+            "the attempt to be returned",
         )
         (disk / "ballast").unlink()
-        assert end_of(lab, script["id"])["status"] == "done"
-        found = lab.client().get_task(script["id"])
-        assert (found["failures"], found["losses"]) == (0, 0)
+        assert await_end(lab, script["id"])["status"] == "done"
+        task = lab.client().get_task(script["id"])
+        assert (task["failures"], task["losses"]) == (0, 0)
         assert agent.is_running()
         assert list((disk / "spool").iterdir()) == []
 
@@ -101,7 +103,7 @@ async def _migrate(dsn: str) -> None:
     conn = await asyncpg.connect(dsn)
     await migrate.migrate(conn)
     await conn.close()
-    await let_journals_tell_time(dsn)
+    await allow_reading_uptime(dsn)
 
 
 async def _stored(dsn: str) -> set[str]:
@@ -111,7 +113,7 @@ async def _stored(dsn: str) -> set[str]:
     return {str(row["id"]) for row in rows}
 
 
-def test_postgresql_without_room_refuses_and_loses_nothing(
+def test_postgresql_with_a_full_disk_refuses_and_loses_nothing(
     folder: Path, postgres_on_a_small_disk: tuple[EmbeddedPostgres, Path]
 ) -> None:
     postgres, ballast = postgres_on_a_small_disk
@@ -121,7 +123,7 @@ def test_postgresql_without_room_refuses_and_loses_nothing(
     try:
         server = lab.start_server()
         client = lab.client(seconds=0.5)
-        filler = os.urandom(10_000).hex()  # which nothing can make much smaller
+        filler = os.urandom(10_000).hex()  # hardly compressible
         batch = [{"command": ["true"], "env": {"FILLER": filler}} for _ in range(200)]
         acknowledged: list[str] = []
         with pytest.raises(Unavailable):
@@ -133,16 +135,16 @@ def test_postgresql_without_room_refuses_and_loses_nothing(
             client.submit_many(batch)
 
         ballast.unlink()
-        # It may have given up: then whoever looks after it starts it again.
+        # It may have exited, and would be restarted in production.
         postgres.start()
-        task = until(lambda: _works(lab), "the server to work again", seconds=20)
-        assert server.is_running() and not server.said("Traceback")
+        task = until(lambda: _try_to_submit(lab), "the server to work again", seconds=20)
+        assert server.is_running() and not server.has_logged("Traceback")
         assert {*acknowledged, task} <= asyncio.run(_stored(dsn))
     finally:
         lab.close()
 
 
-def _works(lab: Lab) -> str | None:
+def _try_to_submit(lab: Lab) -> str | None:
     try:
         return lab.client(seconds=0.5).submit(command=["true"])["id"]
     except Unavailable:

@@ -1,4 +1,4 @@
-"""Whatever is killed: nothing acknowledged is lost, nothing is done by two, nothing is left."""
+"""Whatever is killed, no acknowledged task is lost, run by two nodes at once, or left behind."""
 
 import os
 import signal
@@ -18,31 +18,31 @@ def submit(lab: Lab, work: str, **fields: object) -> str:
     return lab.client().submit(source=lab.ledger.script(work), **fields)["id"]  # type: ignore[arg-type]
 
 
-def test_a_killed_agent_takes_its_processes_along_and_its_task_runs_again(lab: Lab) -> None:
+def test_the_processes_of_a_killed_agent_end_and_its_task_is_retried(lab: Lab) -> None:
     lab.start_server()
     agent = lab.start_agent()
     task = submit(lab, 'sleep "$(if [ $DULY_ATTEMPT = 1 ]; then echo 60; else echo 0.1; fi)"')
     until(lambda: lab.ledger.starts(task), "the first attempt to start")
 
     agent.kill()
-    until(lambda: not lab.processes_of(task), "the processes to be gone", seconds=2)
+    until(lambda: not lab.processes_of(task), "its processes to end", seconds=2)
     lab.start_agent()
 
     ended = lab.client().wait(task, timeout=30)
     assert (ended["status"], ended["failures"], ended["losses"]) == ("done", 0, 1)
-    assert [one.attempt for one in lab.ledger.starts(task)] == [1, 2]
+    assert [entry.attempt for entry in lab.ledger.starts(task)] == [1, 2]
     assert lab.violations([task]) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only cgroups tell what is used while it runs")
-def test_what_a_lost_attempt_wrote_and_used_is_kept(lab: Lab) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="usage of running tasks needs cgroups")
+def test_the_output_and_usage_of_a_lost_attempt_are_kept(lab: Lab) -> None:
     lab.start_server()
     agent, client = lab.start_agent(), lab.client()
     work = "if [ $DULY_ATTEMPT = 1 ]; then echo before; sleep 60; else echo again; fi"
     task = submit(lab, work)
-    until(lambda: client.read_logs(task) == b"before\n", "its output to be shown")
-    until(lambda: client.list_attempts(task)[0]["usage"] is not None, "its usage to be shown")
-    [shown] = client.list_attempts(task)
+    until(lambda: client.read_logs(task) == b"before\n", "its output")
+    until(lambda: client.list_attempts(task)[0]["usage"] is not None, "its usage")
+    [running] = client.list_attempts(task)
 
     agent.kill()
     lab.start_agent()
@@ -51,14 +51,14 @@ def test_what_a_lost_attempt_wrote_and_used_is_kept(lab: Lab) -> None:
     assert client.read_logs(task, attempt=1) == b"before\n" + LOST_NOTICE
     assert client.read_logs(task, attempt=2) == b"again\n"
     lost = client.list_attempts(task)[0]
-    assert (lost["outcome"], lost["started_at"]) == ("lost", shown["started_at"])
-    assert lost["usage"] is not None and shown["usage"] is not None
-    assert lost["usage"]["peak_memory_mb"] >= shown["usage"]["peak_memory_mb"] > 0
-    assert lost["usage"]["wall_seconds"] > shown["usage"]["wall_seconds"]
+    assert (lost["outcome"], lost["started_at"]) == ("lost", running["started_at"])
+    assert lost["usage"] is not None and running["usage"] is not None
+    assert lost["usage"]["peak_memory_mb"] >= running["usage"]["peak_memory_mb"] > 0
+    assert lost["usage"]["wall_seconds"] > running["usage"]["wall_seconds"]
     assert lab.violations([task]) == []
 
 
-def test_a_task_that_must_not_be_begun_twice_fails_when_its_node_is_lost(lab: Lab) -> None:
+def test_a_task_with_on_lost_fail_fails_when_its_node_is_lost(lab: Lab) -> None:
     lab.start_server()
     agent = lab.start_agent()
     task = submit(lab, "sleep 60", on_lost="fail")
@@ -69,24 +69,26 @@ def test_a_task_that_must_not_be_begun_twice_fails_when_its_node_is_lost(lab: La
     assert len(lab.ledger.starts(task)) == 1
 
 
-def test_a_server_killed_between_commit_and_answer_gives_the_same_task_again(lab: Lab) -> None:
+def test_a_retry_after_a_server_was_killed_before_its_response_gives_the_same_task(
+    lab: Lab,
+) -> None:
     server = lab.start_server()
     proxy = Proxy(lab.port)
     fields = {"command": ["true"], "idempotency_key": "only-once"}
-    proxy.lose("/v1/tasks")
+    proxy.drop_response("/v1/tasks")
     with pytest.raises(Exception, match=r".+"):
         lab.client(proxy.url, seconds=0).submit(**fields)  # type: ignore[arg-type]
-    assert proxy.lost.wait(10)
+    assert proxy.response_dropped.wait(10)
     server.kill()
 
     lab.start_server()
     first = lab.client().list_tasks()["items"]
-    again = lab.client().submit(**fields)  # type: ignore[arg-type]
-    assert [task["id"] for task in first] == [again["id"]]
+    repeated = lab.client().submit(**fields)  # type: ignore[arg-type]
+    assert [task["id"] for task in first] == [repeated["id"]]
     proxy.close()
 
 
-def test_a_killed_server_costs_running_tasks_nothing(lab: Lab) -> None:
+def test_a_killed_server_does_not_affect_running_tasks(lab: Lab) -> None:
     server = lab.start_server()
     lab.start_agent()
     task = submit(lab, "sleep 1.5")
@@ -106,43 +108,46 @@ def test_a_killed_postgresql_loses_nothing_that_was_acknowledged(
         lab.start_server()
         lab.start_agent()
         client = lab.client()
-        told = [submit(lab, "sleep 0.2") for _ in range(20)]
+        acknowledged = [submit(lab, "sleep 0.2") for _ in range(20)]
         until(lambda: len(lab.ledger.entries()) > 4, "some of them to run")
         kill_postgres(own_postgres)
         own_postgres.start()
-        told += [submit(lab, "sleep 0.2") for _ in range(5)]
-        for task in told:
+        acknowledged += [submit(lab, "sleep 0.2") for _ in range(5)]
+        for task in acknowledged:
             assert client.wait(task, timeout=60)["status"] == "done"
-        assert lab.violations(told) == []
+        assert lab.violations(acknowledged) == []
     finally:
         lab.close()
 
 
-def test_everything_killed_at_once_goes_on_where_it_was(
+def test_everything_continues_after_all_processes_were_killed_at_once(
     folder: object, own_postgres: EmbeddedPostgres
 ) -> None:
     lab = Lab(folder, own_postgres.start())  # type: ignore[arg-type]
     try:
         server, agent = lab.start_server(), lab.start_agent()
-        told = [submit(lab, "sleep 0.3") for _ in range(20)]
+        acknowledged = [submit(lab, "sleep 0.3") for _ in range(20)]
         until(lambda: len(lab.ledger.entries()) > 4, "some of them to run")
         for program in (agent, server):
             program.kill()
         kill_postgres(own_postgres)
-        until(lambda: not any(lab.processes_of(task) for task in told), "the tasks to be gone")
+        until(
+            lambda: not any(lab.processes_of(task) for task in acknowledged),
+            "the processes of the tasks to end",
+        )
 
         own_postgres.start()
         lab.start_server()
         lab.start_agent()
-        for task in told:
+        for task in acknowledged:
             assert lab.client().wait(task, timeout=60)["status"] == "done"
-        assert lab.violations(told) == []
+        assert lab.violations(acknowledged) == []
     finally:
         lab.close()
 
 
 def kill_postgres(server: EmbeddedPostgres) -> None:
-    """Kill PostgreSQL, all of it, as a power cut would."""
+    """Kill all processes of PostgreSQL, like a power failure."""
     pid = server.running_pid()
     processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     for process in processes:

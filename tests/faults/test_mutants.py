@@ -1,7 +1,7 @@
 """The checker detects every mutant in real processes.
 
-Each mutant plays its scenario, and so does Duly as it is, which must be found faultless. The
-quickest are part of every run of the tests; the others need DULY_TORTURE to be set.
+Each scenario is executed with its mutant, and with the unchanged code, which must have no
+violations. The fastest are part of every test run; the others need DULY_TORTURE.
 """
 
 import os
@@ -13,25 +13,25 @@ import pytest
 
 from tests.faults.lab import DULY, Lab
 from tests.torture.mutants import MUTANTS, sabotage
-from tests.torture.scenarios import SCENARIOS, Stage
+from tests.torture.scenarios import SCENARIOS, Scenario
 
 pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
-QUICK = ("answer_before_commit", "select_then_insert")
+FAST_MUTANTS = ("answer_before_commit", "select_then_insert")
 
 
-def chosen() -> list[str]:
-    return list(MUTANTS if os.environ.get("DULY_TORTURE") else QUICK)
+def selected_mutants() -> list[str]:
+    return list(MUTANTS if os.environ.get("DULY_TORTURE") else FAST_MUTANTS)
 
 
-def found(lab: Lab, name: str) -> set[int]:
-    """Play the scenario of a mutant, and return which invariants were broken."""
-    stage = Stage(lab, lab.folder)
+def violated_invariants(lab: Lab, name: str) -> set[int]:
+    """Execute the scenario of a mutant; return the violated invariants."""
+    scenario = Scenario(lab, lab.folder)
     try:
-        SCENARIOS[name][0](stage)
-        violations = stage.judge()
+        SCENARIOS[name][0](scenario)
+        violations = scenario.judge()
     finally:
-        stage.close()
+        scenario.close()
     print(*violations, sep="\n")
     return {violation.invariant for violation in violations}
 
@@ -40,8 +40,8 @@ def test_every_mutant_has_its_scenario() -> None:
     assert SCENARIOS.keys() == MUTANTS.keys()
 
 
-def test_every_mutant_finds_what_it_changes() -> None:
-    """Most are run by `make torture` only, and would rot when a name changes."""
+def test_every_mutant_can_be_applied() -> None:
+    """Most mutants are run by `make torture` only, and would break unnoticed by a rename."""
     script = """
 import os
 from tests.torture.mutants import MUTANTS
@@ -54,16 +54,18 @@ for name, apply in MUTANTS.items():
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize("name", chosen())
-def test_a_mutant_is_found(
+@pytest.mark.parametrize("name", selected_mutants())
+def test_a_mutant_is_detected(
     name: str, folder: Path, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     lab = Lab(folder, dsn, program=[sys.executable, "-m", "tests.torture.mutant", name])
     sabotage(name, dsn)
-    assert SCENARIOS[name][1] <= found(lab, name)
+    assert SCENARIOS[name][1] <= violated_invariants(lab, name)
 
 
-@pytest.mark.parametrize("name", chosen())
-def test_the_same_without_the_mutant_is_faultless(name: str, folder: Path, dsn: str) -> None:
-    assert found(Lab(folder, dsn, program=DULY), name) == set()
+@pytest.mark.parametrize("name", selected_mutants())
+def test_the_scenario_without_the_mutant_has_no_violations(
+    name: str, folder: Path, dsn: str
+) -> None:
+    assert violated_invariants(Lab(folder, dsn, program=DULY), name) == set()

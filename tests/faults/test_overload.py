@@ -30,17 +30,19 @@ from tests.faults.test_kills import submit
 
 pytestmark = pytest.mark.faults
 CLIENTS = 2000
-SHARE = (slots_per_class(DatabaseSettings().connections)[ConnectionClass.CLIENT] + 1) // 2
-"""Connections that one tenant may have at once, of those for clients."""
-GROWTH = 60 * 2**20
-"""Bytes by which a server may grow between one wave of clients and the next ones."""
-WITHIN = 15.0
-"""Seconds; a client of ours waits for 30."""
+TENANT_CONNECTIONS = (
+    slots_per_class(DatabaseSettings().connections)[ConnectionClass.CLIENT] + 1
+) // 2
+"""The share of client connections that one tenant may use."""
+MAX_GROWTH_BYTES = 60 * 2**20
+"""Bytes by which a server may grow between two waves of clients."""
+MAX_SECONDS = 15.0
+"""Less than the 30 seconds that the Python client waits."""
 
 
 @contextmanager
 def session(dsn: str, *statements: str) -> Iterator[None]:
-    """Run statements in a transaction that stays open for the length of the block."""
+    """Run statements in a transaction that stays open for the duration of the block."""
     opened, close = threading.Event(), threading.Event()
 
     async def hold() -> None:
@@ -69,102 +71,102 @@ async def _post(
 ) -> tuple[int, str | None, float]:
     sent: list[float] = []
     headers = {} if key is None else {"Idempotency-Key": key}
-    async with session.post(path, json=body, headers=headers, trace_request_ctx=sent) as answer:
-        await answer.read()
-        return answer.status, answer.headers.get("Retry-After"), time.monotonic() - sent[-1]
+    async with session.post(path, json=body, headers=headers, trace_request_ctx=sent) as response:
+        await response.read()
+        return response.status, response.headers.get("Retry-After"), time.monotonic() - sent[-1]
 
 
-def _noting_when_sent() -> aiohttp.TraceConfig:
-    """Return what notes when a request is sent: how long we take before that is our own affair."""
+def _trace_send_times() -> aiohttp.TraceConfig:
+    """Return a trace that records when a request is sent, to exclude delays of the client."""
 
-    async def note(_: object, trace: Any, __: object) -> None:
+    async def record_time(_: object, trace: Any, __: object) -> None:
         trace.trace_request_ctx.append(time.monotonic())
 
     config = aiohttp.TraceConfig()
-    config.on_request_headers_sent.append(note)
+    config.on_request_headers_sent.append(record_time)
     return config
 
 
 def flood(
     lab: Lab, clients: int, path: str, body: object, key: str | None = None
 ) -> list[tuple[int, str | None, float]]:
-    """Let many clients ask at once; return the status, Retry-After and seconds of each."""
+    """Send requests concurrently; return the status, Retry-After and seconds of each."""
 
-    async def ask() -> list[tuple[int, str | None, float]]:
+    async def send_all() -> list[tuple[int, str | None, float]]:
         async with aiohttp.ClientSession(
             lab.url,
             headers={"Authorization": f"Bearer {lab.key}"},
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=60),
-            trace_configs=[_noting_when_sent()],
+            trace_configs=[_trace_send_times()],
         ) as session:
             return await asyncio.gather(*(_post(session, path, body, key) for _ in range(clients)))
 
-    return asyncio.run(ask())
+    return asyncio.run(send_all())
 
 
-def refused(answers: list[tuple[int, str | None, float]]) -> None:
-    """Make sure that everyone was told in time to come again, and when."""
-    assert Counter(status for status, _, _ in answers) == {503: len(answers)}
-    assert all(after is not None and int(after) >= 1 for _, after, _ in answers)
-    assert max(seconds for _, _, seconds in answers) < WITHIN
+def check_refused(responses: list[tuple[int, str | None, float]]) -> None:
+    """Check that all requests got 503 with Retry-After in time."""
+    assert Counter(status for status, _, _ in responses) == {503: len(responses)}
+    assert all(after is not None and int(after) >= 1 for _, after, _ in responses)
+    assert max(seconds for _, _, seconds in responses) < MAX_SECONDS
 
 
-def shed(lab: Lab) -> float:
-    """Return how many requests of clients were refused before they were read."""
+def shed_requests(lab: Lab) -> float:
+    """Return the number of requests that were shed before they were read."""
     request = Request(f"{lab.url}/metrics", headers={"Authorization": f"Bearer {lab.key}"})
-    with urlopen(request, timeout=30) as answer:
-        found = re.search(
-            r'duly_requests_shed_total{bulkhead="open"} (\S+)', answer.read().decode()
+    with urlopen(request, timeout=30) as response:
+        match = re.search(
+            r'duly_requests_shed_total{bulkhead="open"} (\S+)', response.read().decode()
         )
-    return float(found[1]) if found else 0.0
+    return float(match[1]) if match else 0.0
 
 
-def memory_of(server: Program) -> int:
-    found: int = psutil.Process(server.pid).memory_info().rss
-    return found
+def resident_memory(server: Program) -> int:
+    rss: int = psutil.Process(server.pid).memory_info().rss
+    return rss
 
 
 @pytest.fixture
-def stalling(dsn: str) -> Iterator[tuple[Proxy, str]]:
-    """A proxy in front of PostgreSQL's socket, and the DSN that goes through it."""
+def proxied_postgres(dsn: str) -> Iterator[tuple[Proxy, str]]:
+    """A proxy in front of PostgreSQL's socket, and a DSN through it."""
     folder = Path(tempfile.mkdtemp(prefix="duly-proxy-"))
     parts = urlsplit(dsn)
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     name = f".s.PGSQL.{query['port']}"
     proxy = Proxy(Path(query["host"]) / name, folder / name)
-    through = parts._replace(query=f"host={quote(str(folder))}&port={query['port']}").geturl()
-    yield proxy, through
+    proxied_dsn = parts._replace(query=f"host={quote(str(folder))}&port={query['port']}").geturl()
+    yield proxy, proxied_dsn
     proxy.close()
     shutil.rmtree(folder)
 
 
-def test_two_thousand_clients_of_a_stalled_database_are_told_to_come_again(
-    lab: Lab, stalling: tuple[Proxy, str]
+def test_two_thousand_clients_of_a_stalled_database_get_retry_after(
+    lab: Lab, proxied_postgres: tuple[Proxy, str]
 ) -> None:
-    proxy, through = stalling
-    server = lab.start_server(dsn=through, REQUESTS__TIMEOUT="3s", REQUESTS__OPEN_LIMIT="1000")
+    proxy, proxied_dsn = proxied_postgres
+    server = lab.start_server(dsn=proxied_dsn, REQUESTS__TIMEOUT="3s", REQUESTS__OPEN_LIMIT="1000")
     body = {"command": ["true"], "env": {"FILLER": "x" * 10_000}}
-    assert Counter(one[0] for one in flood(lab, 200, "/v1/tasks", body)) == {201: 200}
+    assert Counter(status for status, _, _ in flood(lab, 200, "/v1/tasks", body)) == {201: 200}
 
-    proxy.part()
-    refused(flood(lab, CLIENTS, "/v1/tasks", body))
-    before = memory_of(server)
+    proxy.partition()
+    check_refused(flood(lab, CLIENTS, "/v1/tasks", body))
+    before = resident_memory(server)
     for _ in range(2):
-        refused(flood(lab, CLIENTS, "/v1/tasks", body))
-    assert memory_of(server) - before < GROWTH
+        check_refused(flood(lab, CLIENTS, "/v1/tasks", body))
+    assert resident_memory(server) - before < MAX_GROWTH_BYTES
 
     proxy.heal()
     healed_at = time.monotonic()
     task = lab.client().submit(command=["true"])["id"]
     assert time.monotonic() - healed_at < 10
-    assert shed(lab) > 0
+    assert shed_requests(lab) > 0
     stored = lab.client().list_tasks(limit=1000)["items"]
-    # Of the thousands who were refused at most one group was on its way to the database.
+    # Of the thousands of refused requests at most one group was in progress.
     assert len(stored) <= 200 + 500 + 1 and stored[0]["id"] == task
 
 
-def test_slow_batches_cost_neither_a_lease_nor_the_term_nor_single_submits(lab: Lab) -> None:
+def test_slow_batches_affect_neither_leases_nor_the_term_nor_single_submits(lab: Lab) -> None:
     lab.start_server(REQUESTS__TIMEOUT="2s")
     lab.start_agent()
     leader = lab.leader()
@@ -175,11 +177,11 @@ def test_slow_batches_cost_neither_a_lease_nor_the_term_nor_single_submits(lab: 
     with session(lab.dsn, key):
         slow = threading.Thread(target=flood, args=(lab, 60, "/v1/tasks/batch", batch, "k"))
         slow.start()
-        until(lambda: _waiting_for_locks(lab.dsn) >= SHARE, "slow batches")
-        assert _waiting_for_locks(lab.dsn) == SHARE
-        refused(flood(lab, 20, "/v1/tasks/batch", batch, "k"))
-        quick = submit(lab, "true")
-        until(lambda: lab.ledger.ends(quick), "a task to run meanwhile")
+        until(lambda: _waiting_for_locks(lab.dsn) >= TENANT_CONNECTIONS, "slow batches")
+        assert _waiting_for_locks(lab.dsn) == TENANT_CONNECTIONS
+        check_refused(flood(lab, 20, "/v1/tasks/batch", batch, "k"))
+        single = submit(lab, "true")
+        until(lambda: lab.ledger.ends(single), "a task to run meanwhile")
         until(lambda: lab.ledger.ends(running), "the first task to end")
         slow.join(0.1)
     slow.join()
@@ -192,11 +194,11 @@ def test_slow_batches_cost_neither_a_lease_nor_the_term_nor_single_submits(lab: 
 async def _count_waiting(dsn: str) -> int:
     conn = await asyncpg.connect(dsn)
     try:
-        found: int = await conn.fetchval(
+        waiting: int = await conn.fetchval(
             "select count(*) from pg_stat_activity"
             " where wait_event_type = 'Lock' and datname = current_database()"
         )
-        return found
+        return waiting
     finally:
         await conn.close()
 
@@ -205,16 +207,16 @@ def _waiting_for_locks(dsn: str) -> int:
     return asyncio.run(_count_waiting(dsn))
 
 
-def test_a_locked_table_is_ridden_out(lab: Lab) -> None:
+def test_the_cluster_survives_a_locked_table(lab: Lab) -> None:
     lab.start_server(REQUESTS__TIMEOUT="2s")
     lab.start_agent()
     leader = lab.leader()
     running = submit(lab, "sleep 2")
     until(lambda: lab.ledger.starts(running), "the task to start")
     with session(lab.dsn, "lock table duly.live in access exclusive mode"):
-        refused(flood(lab, 300, "/v1/tasks", {"command": ["true"]}))
-        refused(flood(lab, 300, "/v1/tasks", {"command": ["true"]}))
-        # Twice the lease of its node, and three times the term.
+        check_refused(flood(lab, 300, "/v1/tasks", {"command": ["true"]}))
+        check_refused(flood(lab, 300, "/v1/tasks", {"command": ["true"]}))
+        # Twice the lease of the node, and three times the term.
         time.sleep(4)
     ended = lab.client().wait(running, timeout=30)
     assert (ended["status"], ended["attempt"], ended["losses"]) == ("done", 1, 0)
@@ -222,7 +224,7 @@ def test_a_locked_table_is_ridden_out(lab: Lab) -> None:
     assert lab.client().wait(submit(lab, "true"), timeout=30)["status"] == "done"
 
 
-def test_connections_without_end_leave_files_for_nodes_and_the_database(lab: Lab) -> None:
+def test_idle_connections_leave_file_descriptors_for_nodes_and_the_database(lab: Lab) -> None:
     server = lab.start_server()
     lab.start_agent()
     assert lab.client().wait(submit(lab, "true"), timeout=30)["status"] == "done"
@@ -230,12 +232,12 @@ def test_connections_without_end_leave_files_for_nodes_and_the_database(lab: Lab
     until(lambda: lab.ledger.starts(running), "the task to start")
     files = 200
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (files, files))
-    with ExitStack() as idle:
+    with ExitStack() as sockets:
         for _ in range(125):
-            idle.enter_context(socket.create_connection(("127.0.0.1", lab.port), timeout=10))
-        refused(flood(lab, 1, "/v1/tasks", {"command": ["true"]}))
+            sockets.enter_context(socket.create_connection(("127.0.0.1", lab.port), timeout=10))
+        check_refused(flood(lab, 1, "/v1/tasks", {"command": ["true"]}))
         for _ in range(200):
-            idle.enter_context(socket.create_connection(("127.0.0.1", lab.port), timeout=10))
+            sockets.enter_context(socket.create_connection(("127.0.0.1", lab.port), timeout=10))
         assert psutil.Process(server.pid).num_fds() < files - 20
         until(lambda: lab.ledger.ends(running), "the task to end")
     ended = lab.client().wait(running, timeout=30)
@@ -244,25 +246,25 @@ def test_connections_without_end_leave_files_for_nodes_and_the_database(lab: Lab
 
 
 def call(lab: Lab, key: str, path: str, body: object = None) -> Any:
-    """Return what a caller with `key` is answered; raises HTTPError when it is refused."""
+    """Call a route with `key`, and return the decoded response; raises HTTPError if refused."""
     data = None if body is None else json.dumps(body).encode()
     request = Request(f"{lab.url}{path}", data, {"Authorization": f"Bearer {key}"})
-    with urlopen(request, timeout=30) as answer:
-        return json.load(answer)
+    with urlopen(request, timeout=30) as response:
+        return json.load(response)
 
 
-def test_requests_without_their_bodies_keep_no_other_tenant_out(lab: Lab) -> None:
+def test_requests_without_bodies_do_not_lock_out_other_tenants(lab: Lab) -> None:
     lab.start_server(REQUESTS__OPEN_LIMIT="40")
     call(lab, lab.key, "/v1/tenants", {"name": "other", "plan": "unlimited"})
-    asked = {"name": "kim", "scopes": ["submit", "read"]}
-    other = call(lab, lab.key, "/v1/keys?tenant=other", asked)["key"]
+    fields = {"name": "kim", "scopes": ["submit", "read"]}
+    other = call(lab, lab.key, "/v1/keys?tenant=other", fields)["key"]
     head = f"POST /v1/tasks HTTP/1.1\r\nAuthorization: Bearer {lab.key}\r\nContent-Length: 10\r\n"
-    with ExitStack() as held:
+    with ExitStack() as sockets:
         for _ in range(60):
             sock = socket.create_connection(("127.0.0.1", lab.port), timeout=10)
-            held.enter_context(sock).sendall(f"{head}Host: x\r\n\r\n".encode())
-        # The last ones are refused at once: those before them are inside by then.
+            sockets.enter_context(sock).sendall(f"{head}Host: x\r\n\r\n".encode())
+        # The last ones are refused at once: the limit of open requests is reached.
         assert sock.recv(12) == b"HTTP/1.1 503"
         assert call(lab, other, "/v1/tasks", {"command": ["true"]})["status"] == "waiting"
-        # Soon the places are free again, though nobody has hung up.
+        # Requests without bodies time out, although no client has disconnected.
         lab.client().submit(command=["true"])

@@ -1,4 +1,4 @@
-"""Whoever leads, dies or sleeps: no tenant ever runs more at once than it may."""
+"""The concurrency quota of a tenant holds through failovers and stopped leaders."""
 
 import asyncio
 import signal
@@ -9,14 +9,14 @@ import pytest
 from tests.faults.lab import Lab, until
 from tests.torture import database_dump
 from tests.torture.evidence import Evidence
-from tests.torture.invariants.quota import most_at_once, quota
+from tests.torture.invariants.quota import max_concurrency, quota
 
 pytestmark = pytest.mark.faults
 ONE_TENANT = 1
 
 
-def change(lab: Lab, statement: str) -> None:
-    """Change something in the database, as an administrator would."""
+def execute(lab: Lab, statement: str) -> None:
+    """Execute a statement in the database."""
 
     async def run() -> None:
         conn = await asyncpg.connect(lab.dsn, server_settings={"search_path": "duly"})
@@ -26,17 +26,19 @@ def change(lab: Lab, statement: str) -> None:
     asyncio.run(run())
 
 
-def test_a_limit_holds_while_leaders_are_killed_and_stopped_and_it_is_raised(lab: Lab) -> None:
-    change(lab, "update plans set max_running = 2")
+def test_the_quota_holds_while_leaders_are_killed_and_stopped_and_while_it_is_raised(
+    lab: Lab,
+) -> None:
+    execute(lab, "update plans set max_running = 2")
     servers = [lab.start_server(0), lab.start_server(1)]
     assert lab.leader() == ("server-0", 1)
     for name in ("a", "b"):
         lab.start_agent(name, url=lab.urls)
     urls = lab.urls.split(",")
-    told: list[str] = []
+    acknowledged: list[str] = []
 
-    def go_on(*which: int) -> None:
-        """Submit some more to some servers, and wait until some of it all is done."""
+    def submit_and_wait(*which: int) -> None:
+        """Submit tasks to the servers `which`, and wait until eight more are done."""
         before = len(database_dump.read(lab.dsn).ends)
         for number in range(24):
             task = lab.client(urls[which[number % len(which)]]).submit(
@@ -44,25 +46,25 @@ def test_a_limit_holds_while_leaders_are_killed_and_stopped_and_it_is_raised(lab
                 resources={"cpu": 0.1},
                 concurrency={"key": f"key {number % 4}", "limit": 1},
             )
-            told.append(task["id"])
+            acknowledged.append(task["id"])
         until(lambda: len(database_dump.read(lab.dsn).ends) >= before + 8, "some tasks to be done")
 
-    go_on(0, 1)
+    submit_and_wait(0, 1)
     servers[0].kill()
     until(lambda: lab.leader(urls[1]) == ("server-1", 2), "another leader")
-    go_on(1)
+    submit_and_wait(1)
     servers[0] = lab.start_server(0)
-    change(lab, "update plans set max_running = 3")
-    go_on(0, 1)
+    execute(lab, "update plans set max_running = 3")
+    submit_and_wait(0, 1)
     servers[1].send(signal.SIGSTOP)
     until(lambda: (lab.leader() or ("", 0))[1] == 3, "a third leader")
-    go_on(0)
+    submit_and_wait(0)
     servers[1].send(signal.SIGCONT)
-    go_on(0, 1)
+    submit_and_wait(0, 1)
 
-    for task in told:
+    for task in acknowledged:
         assert lab.client().wait(task, timeout=60)["status"] == "done"
-    evidence = Evidence(books=database_dump.read(lab.dsn))
+    evidence = Evidence(dump=database_dump.read(lab.dsn))
     assert quota(evidence) == []
-    assert most_at_once(evidence, ONE_TENANT) == 3
-    assert lab.violations(told) == []
+    assert max_concurrency(evidence, ONE_TENANT) == 3
+    assert lab.violations(acknowledged) == []

@@ -1,6 +1,6 @@
-"""One tenant hammers two servers, one of which is killed: what is admitted stays exactly in bounds.
+"""The rate limit of a tenant is exact although it overloads two servers, one of which is killed.
 
-`make torture` does so for a minute.
+`make torture` runs it for a minute.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ values ('narrow', '300 s', '1 h', '24 h', 1, {PER_SECOND * 3600}, {BURST})
 """
 
 
-async def make_tenant(dsn: str) -> str:
-    """Make a tenant with a rate, and return its key."""
+async def create_tenant(dsn: str) -> str:
+    """Create a tenant with a rate limit, and return a key."""
     conn = await asyncpg.connect(dsn, server_settings={"search_path": "duly"})
     try:
         await conn.execute(PLAN)
@@ -56,52 +56,52 @@ async def read_stored(dsn: str) -> dict[str, datetime]:
         await conn.close()
 
 
-class Hammer(threading.Thread):
-    """A client that submits again and again, one task in three of a batch."""
+class LimitedClient(threading.Thread):
+    """A client that submits continuously, every fifth time a batch of three."""
 
     def __init__(self, number: int, urls: str, key: str) -> None:
         super().__init__()
-        # Every other one begins with the other server; nobody waits for a bucket to fill.
+        # Half of the clients start with the other server; none waits for the bucket to refill.
         order = urls.split(",")[:: -1 if number % 2 else 1]
         patience = Patience(total=timedelta(seconds=0.8), max_delay=timedelta(seconds=0.2))
         self._client = Client(",".join(order), key, patience=patience)
         self._number = number
-        self.over = threading.Event()
-        self.told: list[str] = []
+        self.stopped = threading.Event()
+        self.acknowledged: list[str] = []
         self.refused = 0
         self.unknown = 0
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        turn = 0
+        number = 0
         try:
             with self._client:
-                while not self.over.is_set():
-                    turn += 1
-                    self._submit(turn)
+                while not self.stopped.is_set():
+                    number += 1
+                    self._submit(number)
         except BaseException as error:
             self.error = error
 
-    def _submit(self, turn: int) -> None:
-        key = f"{self._number}-{turn}"
+    def _submit(self, number: int) -> None:
+        key = f"{self._number}-{number}"
         task = {"command": ["true"], "run_at": "2100-01-01T00:00:00Z"}
-        many = 3 if turn % 5 == 0 else 1
+        count = 3 if number % 5 == 0 else 1
         try:
-            if many > 1:
-                self.told += self._client.submit_many([task] * many, idempotency_key=key)
+            if count > 1:
+                self.acknowledged += self._client.submit_many([task] * count, idempotency_key=key)
             else:
-                self.told.append(self._client.submit(**task, idempotency_key=key)["id"])
+                self.acknowledged.append(self._client.submit(**task, idempotency_key=key)["id"])
         except LimitExceeded:
             self.refused += 1
         except Unavailable:
-            self.unknown += many
+            self.unknown += count
 
 
 def excess(stored: list[datetime]) -> float:
-    """Return by how much the fullest window exceeds burst and rate; at most 0 if all is well."""
+    """Return by how much the fullest window exceeds burst and rate; at most 0 if none does."""
     worst, lowest = -float(BURST), float("inf")
-    for place, at in enumerate(stored):
-        ahead = place - PER_SECOND * (at - stored[0]).total_seconds()
+    for index, at in enumerate(stored):
+        ahead = index - PER_SECOND * (at - stored[0]).total_seconds()
         lowest = min(lowest, ahead)
         worst = max(worst, ahead - lowest + 1 - BURST)
     return worst
@@ -112,22 +112,25 @@ def test_the_fullest_window_is_found() -> None:
     full = [begin] * BURST
     assert excess(full) == 0
     assert excess([*full, begin]) == 1
-    later = [begin + timedelta(seconds=(one + 1) / PER_SECOND) for one in range(30)]
+    later = [begin + timedelta(seconds=(number + 1) / PER_SECOND) for number in range(30)]
     assert excess([*full, *later]) == pytest.approx(0)
-    assert excess([begin, *(one + timedelta(seconds=99) for one in [*full, begin])]) == 1
+    assert excess([begin, *(at + timedelta(seconds=99) for at in [*full, begin])]) == 1
 
 
-def go_on(hammers: list[Hammer], *, more: int) -> None:
-    """Wait for half of the time, and until so many tasks were admitted and as many refused."""
+def await_progress(clients: list[LimitedClient], *, more: int) -> None:
+    """Wait for half of the time, and until `more` tasks were admitted and `more` refused."""
 
     def counts() -> tuple[int, int]:
-        return sum(len(one.told) for one in hammers), sum(one.refused for one in hammers)
+        return (
+            sum(len(client.acknowledged) for client in clients),
+            sum(client.refused for client in clients),
+        )
 
-    since, (told, refused) = monotonic(), counts()
+    since, (admitted, refused) = monotonic(), counts()
     until(
         lambda: (
             monotonic() - since > SECONDS / 2
-            and counts()[0] >= told + more
+            and counts()[0] >= admitted + more
             and counts()[1] >= refused + more
         ),
         "tasks to be admitted and refused",
@@ -135,25 +138,25 @@ def go_on(hammers: list[Hammer], *, more: int) -> None:
     )
 
 
-def test_two_servers_admit_what_one_tenant_may_although_one_is_killed(lab: Lab) -> None:
+def test_two_servers_respect_the_rate_of_a_tenant_although_one_is_killed(lab: Lab) -> None:
     servers = [lab.start_server(0), lab.start_server(1)]
-    key = asyncio.run(make_tenant(lab.dsn))
-    hammers = [Hammer(number, lab.urls, key) for number in range(CLIENTS)]
-    for hammer in hammers:
-        hammer.start()
+    key = asyncio.run(create_tenant(lab.dsn))
+    clients = [LimitedClient(number, lab.urls, key) for number in range(CLIENTS)]
+    for client in clients:
+        client.start()
     try:
-        go_on(hammers, more=BURST + 5)
+        await_progress(clients, more=BURST + 5)
         servers[0].kill()
-        go_on(hammers, more=5)
+        await_progress(clients, more=5)
     finally:
-        for hammer in hammers:
-            hammer.over.set()
-        for hammer in hammers:
-            hammer.join()
-    assert [hammer.error for hammer in hammers if hammer.error] == []
+        for client in clients:
+            client.stopped.set()
+        for client in clients:
+            client.join()
+    assert [client.error for client in clients if client.error] == []
     stored = asyncio.run(read_stored(lab.dsn))
-    told = [task for hammer in hammers for task in hammer.told]
-    assert len(told) == len(set(told))
-    assert set(told) <= stored.keys()
-    assert len(stored) - len(told) <= sum(hammer.unknown for hammer in hammers)
+    acknowledged = [task for client in clients for task in client.acknowledged]
+    assert len(acknowledged) == len(set(acknowledged))
+    assert set(acknowledged) <= stored.keys()
+    assert len(stored) - len(acknowledged) <= sum(client.unknown for client in clients)
     assert excess(list(stored.values())) <= 1e-6

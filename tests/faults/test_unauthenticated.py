@@ -20,26 +20,26 @@ MALFORMED = {
 REQUESTS = 100
 
 
-def ask(lab: Lab, request: bytes) -> bytes:
-    """Return the first line of what the server says."""
+def send(lab: Lab, request: bytes) -> bytes:
+    """Send a request; return the first line of the response."""
     with socket.create_connection(("127.0.0.1", lab.port), timeout=10) as sock:
         sock.sendall(request)
         sock.shutdown(socket.SHUT_WR)
         return sock.recv(65536).partition(b"\r\n")[0]
 
 
-@pytest.mark.parametrize("what", MALFORMED)
-def test_malformed_requests_are_logged_at_a_bounded_rate(lab: Lab, what: str) -> None:
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_requests_are_logged_at_a_bounded_rate(lab: Lab, name: str) -> None:
     server = lab.start_server()
     before = len(server.log.read_text().splitlines())
     for _ in range(REQUESTS):
-        ask(lab, MALFORMED[what])
-    # One more that is answered: what was said of those before it has been written by then.
-    assert ask(lab, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n") == b"HTTP/1.1 200 OK"
+        send(lab, MALFORMED[name])
+    # A last request with a response: all earlier ones have been logged by then.
+    assert send(lab, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n") == b"HTTP/1.1 200 OK"
     assert len(server.log.read_text().splitlines()) - before <= LINES_PER_WINDOW
 
 
-def test_a_key_in_a_trailer_is_no_key(lab: Lab) -> None:
+def test_a_key_in_a_trailer_is_ignored(lab: Lab) -> None:
     lab.start_server()
     body = b'{"command":["true"]}'
     request = b"POST /v1/tasks HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -48,4 +48,4 @@ def test_a_key_in_a_trailer_is_no_key(lab: Lab) -> None:
         body,
         lab.key.encode(),
     )
-    assert ask(lab, request) == b"HTTP/1.1 401 Unauthorized"
+    assert send(lab, request) == b"HTTP/1.1 401 Unauthorized"

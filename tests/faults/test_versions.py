@@ -1,4 +1,4 @@
-"""The version before this one beside the next one: a rolling upgrade, without a pause."""
+"""A rolling upgrade from the previous version to the next one under load."""
 
 import asyncio
 import signal
@@ -9,10 +9,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.conftest import drop_database, let_journals_tell_time, with_database
+from tests.conftest import allow_reading_uptime, drop_database, with_database
 from tests.faults import previous_version
 from tests.faults.lab import Lab, Program, until
-from tests.faults.test_servers import Crowd, url_of
+from tests.faults.test_servers import SubmittingClient, url_of
 
 pytestmark = pytest.mark.faults
 NODES = ("node-a", "node-b")
@@ -20,22 +20,22 @@ NODES = ("node-a", "node-b")
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the code of the version before is."""
+    """The folder with the code of the previous version."""
     return previous_version.unpack(tmp_path_factory.mktemp("previous") / "duly")
 
 
 @pytest.fixture(scope="module")
 def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the code of this version is, with a step of the schema that is still to come."""
+    """The folder with the code of this version and one more migration."""
     return previous_version.next_version(tmp_path_factory.mktemp("next") / "duly")
 
 
 @pytest.fixture
 def lab(folder: Path, postgres: str, old: Path) -> Iterator[Lab]:
-    """A lab on a database that the version before has made."""
+    """A lab on a database that the previous version has initialised."""
     asyncio.run(_execute(postgres, "create database versions"))
     dsn = with_database(postgres, "versions")
-    asyncio.run(let_journals_tell_time(dsn))
+    asyncio.run(allow_reading_uptime(dsn))
     lab = Lab(folder, dsn, previous_version.prepare(old, folder, dsn), servers=3)
     yield lab
     lab.close()
@@ -49,56 +49,59 @@ async def _execute(dsn: str, statement: str) -> None:
 
 
 class Upgrade:
-    """A cluster of the version before, which becomes one of the new version, part by part."""
+    """A cluster of the previous version, which is upgraded process by process."""
 
     def __init__(self, lab: Lab, old: Path, new: Path) -> None:
         self.lab = lab
         self._new = new
-        self.servers = [lab.start_server(which, old) for which in range(3)]
+        self.servers = [lab.start_server(index, old) for index in range(3)]
         self.agents = {name: lab.start_agent(name, lab.urls, old) for name in NODES}
-        self.crowd = [Crowd(lab, number) for number in range(3)]
-        self._tried: list[str] = []
+        self.clients = [SubmittingClient(lab, number) for number in range(3)]
+        self._submitted: list[str] = []
 
-    def goes_on(self) -> None:
-        """Wait until every client was served, and every node has done something just now."""
-        until(lambda: all(one.makes_progress() for one in self.crowd), "every client to go on")
+    def await_progress(self) -> None:
+        """Wait until every client has made progress, and every node has run a task."""
+        until(
+            lambda: all(client.makes_progress() for client in self.clients),
+            "every client to progress",
+        )
         client = self.lab.client(self.lab.urls)
         for name in NODES:
             task = client.submit(source=self.lab.ledger.script("true"), requires={"name": name})
-            self._tried.append(task["id"])
+            self._submitted.append(task["id"])
             assert client.wait(task["id"], timeout=30)["status"] == "done"
 
     def migrate(self) -> None:
-        done = self.lab.run(f"db migrate --database-file {self.lab.folder}/dsn", self._new)
-        assert done.process.wait(60) == 0, done.log.read_text()
-        self.goes_on()
+        migration = self.lab.run(f"db migrate --database-file {self.lab.folder}/dsn", self._new)
+        assert migration.process.wait(60) == 0, migration.log.read_text()
+        self.await_progress()
 
-    def replace_server(self, which: int, source: Path | None = None) -> None:
-        self.stop(self.servers[which])
-        self.goes_on()
-        self.start_server(which, source)
+    def replace_server(self, index: int, source: Path | None = None) -> None:
+        self.stop(self.servers[index])
+        self.await_progress()
+        self.start_server(index, source)
 
-    def start_server(self, which: int, source: Path | None = None) -> None:
-        self.servers[which] = self.lab.start_server(which, source or self._new)
-        self.goes_on()
+    def start_server(self, index: int, source: Path | None = None) -> None:
+        self.servers[index] = self.lab.start_server(index, source or self._new)
+        self.await_progress()
 
-    def replace_agent(self, name: str, which: int | None, source: Path | None = None) -> None:
-        """Drain a node and start its agent anew, for one server or for all of them."""
+    def replace_agent(self, name: str, index: int | None, source: Path | None = None) -> None:
+        """Drain a node and restart its agent, with the URL of one server or of all."""
         client = self.lab.client(self.lab.urls)
         client.drain_node(name)
         until(lambda: self.lab.node(name) == "drained", f"{name} to be drained")
         self.stop(self.agents[name])
         client.undrain_node(name)
-        url = self.lab.urls if which is None else url_of(self.lab, which)
+        url = self.lab.urls if index is None else url_of(self.lab, index)
         self.agents[name] = self.lab.start_agent(name, url, source or self._new)
-        self.goes_on()
+        self.await_progress()
 
     def stop(self, program: Program) -> None:
         assert program.stop() == 0, program.log.read_text()
 
     def finish(self) -> list[str]:
-        """Let the clients stop, and return every task that they were told of."""
-        return [*self._tried, *(task for one in self.crowd for task in one.finish())]
+        """Stop the clients, and return all acknowledged tasks."""
+        return [*self._submitted, *(task for client in self.clients for task in client.finish())]
 
 
 @pytest.mark.timeout(300)
@@ -106,19 +109,19 @@ def test_servers_and_agents_are_replaced_one_by_one_under_load(
     lab: Lab, old: Path, new: Path
 ) -> None:
     cluster = Upgrade(lab, old, new)
-    cluster.goes_on()
+    cluster.await_progress()
     cluster.migrate()
-    # The later step serves the version before: its servers may even be started again.
+    # The migration supports the previous version: its servers can even be restarted.
     cluster.replace_server(1, source=old)
 
-    # A new server under a leader of the version before; and a new agent of an old server.
+    # A new server with an old leader, and a new agent with an old server.
     cluster.replace_server(2)
     assert lab.leader() == ("server-0", 1)
     cluster.replace_agent("node-a", 0)
-    # An agent of the version before that knows only the new server.
+    # An old agent that knows only the new server.
     cluster.replace_agent("node-b", 2, source=old)
 
-    # A leader of the new version above a server of the one before, which has an agent, too.
+    # A new leader with an old server, which has an agent, too.
     cluster.replace_agent("node-a", 2)
     cluster.servers[1].send(signal.SIGSTOP)
     cluster.stop(cluster.servers[0])
@@ -134,11 +137,11 @@ def test_servers_and_agents_are_replaced_one_by_one_under_load(
 
 
 def check(cluster: Upgrade) -> None:
-    """Every task is done, at the first attempt, and once."""
-    lab, told = cluster.lab, cluster.finish()
-    for ended in lab.ended(told).values():
+    """Check that every task is done at its first attempt, and ran once."""
+    lab, acknowledged = cluster.lab, cluster.finish()
+    for ended in lab.await_ended(acknowledged).values():
         assert (ended["status"], ended["attempt"]) == ("done", 1), ended
-    ends = Counter(one.task for one in lab.ledger.entries() if one.what == "end")
-    assert ends == Counter(int(task) for task in told)
-    assert sorted(task["id"] for task in lab.client(lab.urls).iter_tasks()) == sorted(told)
-    assert lab.violations(told) == []
+    ends = Counter(entry.task for entry in lab.ledger.entries() if entry.what == "end")
+    assert ends == Counter(int(task) for task in acknowledged)
+    assert sorted(task["id"] for task in lab.client(lab.urls).iter_tasks()) == sorted(acknowledged)
+    assert lab.violations(acknowledged) == []

@@ -1,7 +1,6 @@
-"""What actors were told, and when.
+"""The responses that actors received, with their position in the journal.
 
-Where the order of an answer against the writes matters, it comes with the place in the
-journal at which it was given.
+An invariant about the order of a response and of writes compares that position with theirs.
 """
 
 from dataclasses import dataclass, field
@@ -14,19 +13,20 @@ from duly.model.task import Outcome, TaskSpec
 
 @dataclass
 class Answer:
-    """What an actor was told, after everything up to `place` in the journal was written."""
+    """A response; everything up to `position` in the journal was written before it."""
 
     op: str
-    about: int
+    subject: int
     value: bool = True
-    asked: "Answer | None" = None
+    request: "Answer | None" = None
+    """An entry with the journal position at which the actor sent its request."""
     pid: int | None = None
-    place: int = -1
+    position: int = -1
 
 
 @dataclass
-class Told:
-    """What actors were told."""
+class Acknowledgements:
+    """All responses of a run."""
 
     answers: list[Answer] = field(default_factory=list)
 
@@ -35,14 +35,14 @@ class Told:
     updates: list[tuple[int, str, Any]] = field(default_factory=list)
     tried_updates: list[tuple[int, str, Any]] = field(default_factory=list)
     batches: list[tuple[str, list[int]]] = field(default_factory=list)
-    small: list[tuple[str | None, int]] = field(default_factory=list)
+    limited_submits: list[tuple[str | None, int]] = field(default_factory=list)
     """Keys and tasks of the tenant that has limits."""
-    alone: set[int] = field(default_factory=set)
-    """Tasks that somebody paused or resumed, or tried to, and not with their graphs."""
+    paused_alone: set[int] = field(default_factory=set)
+    """Tasks that an actor tried to pause or resume by themselves, not with their graph."""
     tried_reports: set[wire.AttemptRef] = field(default_factory=set)
     """Attempts that their nodes have ended and begun to report."""
     marks: list[tuple[int, str]] = field(default_factory=list)
     """Tasks that were marked, and as what."""
     removals: dict[int, datetime] = field(default_factory=dict)
-    """Schedules that were removed, and a time before that."""
+    """Removed schedules, with a time before the removal."""
     repairs: int = 0

@@ -1,6 +1,6 @@
 """Invariants of capacity: leases and reservations fit their node at every step of the journal.
 
-Only CPU is looked at; it stands for the other kinds.
+Only CPU is checked, as an example of all kinds of resources.
 """
 
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ Row = dict[str, Any]
 
 
 class CapacityTracker:
-    """Goes through the journal row by row."""
+    """Replays the journal row by row, and knows what is used on each node."""
 
     def __init__(self, needs: dict[int, int]) -> None:
         self._needs = needs
         self._capacity: dict[int, int] = {}
         self._override: dict[int, int] = {}
-        self._lives_on: dict[int, int] = {}
+        self._incarnation_of_node: dict[int, int] = {}
         self._running: dict[int, Row] = {}
         self._stopping: dict[int, Row] = {}
         self._reserved: dict[int, Row] = {}
 
-    def take(self, row: asyncpg.Record) -> None:
-        """Take in what was written."""
+    def apply(self, row: asyncpg.Record) -> None:
+        """Apply a row of the journal."""
         new, old = row["new"], row["old"]
         match row["what"]:
             case "live" if new and new["status"] == "running":
@@ -41,7 +41,7 @@ class CapacityTracker:
                 self._stopping.pop(old["token"])
             case "incarnations" if row["op"] == "insert":
                 self._capacity[new["id"]] = new["capacity"]["cpu_milli"]
-                self._lives_on[new["node_id"]] = new["id"]
+                self._incarnation_of_node[new["node_id"]] = new["id"]
             case "nodes":
                 self._override.pop(new["id"], None)
                 if "cpu_milli" in new["capacity_override"]:
@@ -52,54 +52,54 @@ class CapacityTracker:
                 self._reserved.pop(old["id"])
 
     def overbooked(self, node: int, incarnation: int, at: datetime) -> str | None:
-        """Say what is too much on a node, if anything."""
-        has = self._override.get(node, self._capacity[incarnation])
-        runs = sum(
+        """Return a sentence if a node has more leased and reserved than its capacity."""
+        capacity = self._override.get(node, self._capacity[incarnation])
+        used = sum(
             self._needs[row["shape_id"]]
             for row in (*self._running.values(), *self._stopping.values())
             if row["incarnation_id"] == incarnation
         )
-        kept = sum(
+        reserved = sum(
             row["resources"]["cpu_milli"]
             for row in self._reserved.values()
-            if row["node_id"] == node and not is_past(row, at)
+            if row["node_id"] == node and not is_expired(row, at)
         )
-        if runs + kept <= has:
+        if used + reserved <= capacity:
             return None
-        return f"node {node} has {has}, of which {runs} are in use and {kept} reserved"
+        return f"node {node} has {capacity}, of which {used} are leased and {reserved} reserved"
 
     def incarnation_of(self, node: int) -> int | None:
         """Return the latest incarnation of a node."""
-        return self._lives_on.get(node)
+        return self._incarnation_of_node.get(node)
 
 
-def is_past(reservation: Row, at: datetime) -> bool:
-    """Say whether a reservation has expired."""
+def is_expired(reservation: Row, at: datetime) -> bool:
+    """Return True if a reservation has expired."""
     until = reservation["expires_at"]
     return until is not None and datetime.fromisoformat(until) <= at
 
 
-def a_lease_takes_only_what_is_free(seen: Evidence) -> Iterator[str]:
-    room = CapacityTracker(seen.needs)
-    for row in seen.journal:
-        room.take(row)
+def a_lease_takes_only_what_is_free(evidence: Evidence) -> Iterator[str]:
+    tracker = CapacityTracker(evidence.needs)
+    for row in evidence.journal:
+        tracker.apply(row)
         if is_lease(row):
             new = row["new"]
-            too_much = room.overbooked(new["node_id"], new["incarnation_id"], row["at"])
-            if too_much:
-                yield f"task {new['id']} was leased, and {too_much}"
+            excess = tracker.overbooked(new["node_id"], new["incarnation_id"], row["at"])
+            if excess:
+                yield f"task {new['id']} was leased, and {excess}"
 
 
-def a_reservation_takes_only_what_is_free(seen: Evidence) -> Iterator[str]:
-    room = CapacityTracker(seen.needs)
-    for row in seen.journal:
-        room.take(row)
+def a_reservation_takes_only_what_is_free(evidence: Evidence) -> Iterator[str]:
+    tracker = CapacityTracker(evidence.needs)
+    for row in evidence.journal:
+        tracker.apply(row)
         if row["what"] == "reservations" and _grows(row):
             node = row["new"]["node_id"]
-            incarnation = room.incarnation_of(node)
-            too_much = incarnation and room.overbooked(node, incarnation, row["at"])
-            if too_much:
-                yield f"{row['new']['id']} was reserved, and {too_much}"
+            incarnation = tracker.incarnation_of(node)
+            excess = incarnation and tracker.overbooked(node, incarnation, row["at"])
+            if excess:
+                yield f"{row['new']['id']} was reserved, and {excess}"
 
 
 def _grows(row: asyncpg.Record) -> bool:
@@ -109,54 +109,54 @@ def _grows(row: asyncpg.Record) -> bool:
     return bool(row["new"]["resources"]["cpu_milli"] > before)
 
 
-def a_reservation_lasts_until_it_is_released(seen: Evidence) -> Iterator[str]:
-    gone: dict[int, asyncpg.Record] = {
+def a_reservation_lasts_until_it_is_released(evidence: Evidence) -> Iterator[str]:
+    dropped: dict[int, asyncpg.Record] = {
         row["old"]["id"]: row
-        for row in seen.journal
+        for row in evidence.journal
         if row["what"] == "reservations" and row["op"] == "delete"
     }
     removed = {
-        row["new"]["id"] for row in seen.journal if row["what"] == "nodes" and _is_removal(row)
+        row["new"]["id"] for row in evidence.journal if row["what"] == "nodes" and _is_removal(row)
     }
-    released = {answer.about for answer in seen.told_of("releases")}
-    for told in seen.told_of("reserved"):
-        row = gone.get(told.about)
-        if row is None and told.about not in seen.reserved:
-            yield f"{told.about} was reserved and never stored"
-        if row is None or told.about in released or row["old"]["node_id"] in removed:
+    released = {answer.subject for answer in evidence.answers_to("releases")}
+    for answer in evidence.answers_to("reserved"):
+        row = dropped.get(answer.subject)
+        if row is None and answer.subject not in evidence.reserved:
+            yield f"{answer.subject} was reserved and never stored"
+        if row is None or answer.subject in released or row["old"]["node_id"] in removed:
             continue
-        if not is_past(row["old"], row["at"]):
-            yield f"reservation {told.about} is gone, and nobody released it"
+        if not is_expired(row["old"], row["at"]):
+            yield f"reservation {answer.subject} was dropped without being released"
 
 
-def a_change_of_a_reservation_is_made(seen: Evidence) -> Iterator[str]:
-    for told in seen.told_of("changed"):
-        mine = [
+def a_change_of_a_reservation_is_made(evidence: Evidence) -> Iterator[str]:
+    for answer in evidence.answers_to("changed"):
+        updates = [
             row
-            for row in seen.journal
+            for row in evidence.journal
             if row["what"] == "reservations"
             and row["op"] == "update"
-            and row["new"]["id"] == told.about
-            and row["pid"] == told.pid
-            and told.asked.place < row["seq"] <= told.place
+            and row["new"]["id"] == answer.subject
+            and row["pid"] == answer.pid
+            and answer.request.position < row["seq"] <= answer.position
         ]
-        if not mine:
-            yield f"reservation {told.about} was said to be changed, and was not"
+        if not updates:
+            yield f"the change of reservation {answer.subject} was acknowledged, and was not made"
 
 
-def a_marked_attempt_takes_its_room_until_it_has_ended(seen: Evidence) -> Iterator[str]:
-    leased = {row["token"]: row["id"] for _, row in seen.leases()}
+def a_marked_attempt_takes_its_room_until_it_has_ended(evidence: Evidence) -> Iterator[str]:
+    leased = {row["token"]: row["id"] for _, row in evidence.leases()}
     stopped = {
         row["new"]["token"]
-        for row in seen.journal
+        for row in evidence.journal
         if row["what"] == "stopping_attempts" and row["op"] == "insert"
     }
-    for task, attempts in seen.attempts.items():
-        for one in attempts:
-            if is_marked(one) and one["token"] not in stopped:
+    for task, attempts in evidence.attempts.items():
+        for attempt in attempts:
+            if is_marked(attempt) and attempt["token"] not in stopped:
                 yield f"task {task} was marked while it ran, and its room was free at once"
-    ended = seen.ended_incarnations()
-    for row in seen.journal:
+    ended = evidence.ended_incarnations()
+    for row in evidence.journal:
         if row["what"] != "stopping_attempts" or row["op"] != "delete":
             continue
         old = row["old"]
@@ -164,20 +164,21 @@ def a_marked_attempt_takes_its_room_until_it_has_ended(seen: Evidence) -> Iterat
         is_over = ended.get(old["incarnation_id"], 2**62) < row["seq"]
         if leased[old["token"]] != old["task_id"]:
             yield f"token {old['token']} is not of task {old['task_id']}"
-        if not is_over and ref not in seen.told.tried_reports:
+        if not is_over and ref not in evidence.acknowledged.tried_reports:
             yield f"the room of {ref} was given up while its node had it"
 
 
-def nothing_stops_for_ever(seen: Evidence) -> Iterator[str]:
-    for row in seen.stopping:
+def nothing_stops_for_ever(evidence: Evidence) -> Iterator[str]:
+    for row in evidence.stopping:
         yield f"task {row['task_id']} takes room for ever"
 
 
-def nothing_is_reserved_on_a_removed_node(seen: Evidence) -> Iterator[str]:
-    removed = {row["new"]["id"] for row in seen.journal if _is_removal(row)}
-    for one in seen.reserved.values():
-        if one["node_id"] in removed:
-            yield f"{one['id']} is reserved on node {one['node_id']}, which was removed"
+def nothing_is_reserved_on_a_removed_node(evidence: Evidence) -> Iterator[str]:
+    removed = {row["new"]["id"] for row in evidence.journal if _is_removal(row)}
+    for reservation in evidence.reserved.values():
+        if reservation["node_id"] in removed:
+            node = reservation["node_id"]
+            yield f"{reservation['id']} is reserved on node {node}, which was removed"
 
 
 def _is_removal(row: asyncpg.Record) -> bool:

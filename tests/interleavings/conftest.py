@@ -1,4 +1,4 @@
-"""Runs the explorer on uvloop, as servers do, because it takes many turns of the loop."""
+"""Runs the explorer on uvloop, as servers do, because it takes many iterations of the loop."""
 
 import asyncio
 

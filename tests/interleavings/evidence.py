@@ -1,4 +1,4 @@
-"""The journal, tables and responses of a run, which the invariants are checked against."""
+"""The journal, the final tables and the responses of a run, for the invariants to check."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from typing import Any
 
 import asyncpg
 
-from tests.interleavings.acknowledgements import Answer, Told
+from tests.interleavings.acknowledgements import Acknowledgements, Answer
 
 
 @dataclass
 class Evidence:
-    """What a run leaves behind."""
+    """The records of a finished run."""
 
     journal: list[asyncpg.Record]
     tasks: dict[int, asyncpg.Record]
@@ -26,30 +26,30 @@ class Evidence:
     occurrences: list[asyncpg.Record]
     events: list[asyncpg.Record]
     graphs: dict[int, set[int]]
-    untold: set[int]
-    """Tasks that have ended and whose dependants were not told."""
+    unresolved: set[int]
+    """Ended tasks whose downstream tasks were not yet updated."""
     stopping: list[asyncpg.Record]
     needs: dict[int, int]
-    """CPU by shape, which stands for all that a task needs."""
+    """The CPU of each shape; other kinds of resources are not checked."""
     keys: dict[int, str]
     """The concurrency key of a shape, if it has one; its limit is 1."""
-    told: Told
+    acknowledged: Acknowledgements
 
     def leases(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (place in the journal, row) for every lease that was made."""
+        """Yield (position in the journal, row) for every lease."""
         for row in self.journal:
             if is_lease(row):
                 yield row["seq"], row["new"]
 
-    def told_of(self, op: str) -> Iterator[Answer]:
-        """Yield what was told of one kind."""
-        return (answer for answer in self.told.answers if answer.op == op)
+    def answers_to(self, op: str) -> Iterator[Answer]:
+        """Yield the responses to one kind of operation."""
+        return (answer for answer in self.acknowledged.answers if answer.op == op)
 
-    def running_at(self, place: int) -> Iterator[dict[str, Any]]:
-        """Yield what ran when the journal had got to `place`."""
+    def running_at(self, position: int) -> Iterator[dict[str, Any]]:
+        """Yield the tasks that ran at a position of the journal."""
         running = {}
         for row in self.journal:
-            if row["seq"] <= place and row["what"] == "live":
+            if row["seq"] <= position and row["what"] == "live":
                 if row["new"] and row["new"]["status"] == "running":
                     running[row["new"]["id"]] = row["new"]
                 else:
@@ -57,7 +57,7 @@ class Evidence:
         yield from running.values()
 
     def ended_tasks(self) -> dict[int, int]:
-        """Return where in the journal each task ended."""
+        """Return the position in the journal at which each task ended."""
         return {
             row["new"]["task_id"]: row["seq"]
             for row in self.journal
@@ -65,7 +65,7 @@ class Evidence:
         }
 
     def ended_incarnations(self) -> dict[int, int]:
-        """Return where in the journal each incarnation was ended."""
+        """Return the position in the journal at which each incarnation ended."""
         return {
             row["new"]["id"]: row["seq"]
             for row in self.journal
@@ -74,12 +74,12 @@ class Evidence:
 
 
 def is_marked(row: asyncpg.Record) -> bool:
-    """Say whether a task or an attempt ended by a mark."""
+    """Return True if a task or an attempt ended by a mark."""
     return bool(row["reason"] and row["reason"]["code"] == "marked")
 
 
 def is_lease(row: asyncpg.Record) -> bool:
-    """Say whether a row of the journal gave a task to a node."""
+    """Return True if a row of the journal leased a task to a node."""
     return (
         row["what"] == "live"
         and row["op"] == "update"
@@ -88,8 +88,8 @@ def is_lease(row: asyncpg.Record) -> bool:
     )
 
 
-async def gather(conn: asyncpg.Connection, told: Told) -> Evidence:
-    """Read what a run has left."""
+async def gather(conn: asyncpg.Connection, acknowledged: Acknowledgements) -> Evidence:
+    """Read the records of a finished run."""
     attempts = defaultdict(list)
     for row in await conn.fetch("select * from attempts order by task_id, attempt"):
         attempts[row["task_id"]].append(row)
@@ -111,7 +111,7 @@ async def gather(conn: asyncpg.Connection, told: Told) -> Evidence:
         graphs={
             row["id"]: set(row["task_ids"]) for row in await conn.fetch("select * from graphs")
         },
-        untold={row[0] for row in await conn.fetch("select task_id from ended_upstreams")},
+        unresolved={row[0] for row in await conn.fetch("select task_id from ended_upstreams")},
         stopping=await conn.fetch("select * from stopping_attempts"),
-        told=told,
+        acknowledged=acknowledged,
     )

@@ -32,9 +32,9 @@ from tests.interleavings.stepped_database import SteppedDatabase
 from tests.interleavings.workload import THEMES, WEIGHTS, begin
 from tests.interleavings.world import World
 
-AT_ONCE = 5
-STEPS = 90
-HARM = 0.04
+MAX_ACTORS = 5
+STEPS_PER_RUN = 90
+FAULT_RATE = 0.04
 JOURNAL = Path(__file__).with_name("journal.sql").read_text()
 INVARIANTS = (
     *task_invariants.INVARIANTS,
@@ -46,37 +46,37 @@ INVARIANTS = (
     *tenant_invariants.INVARIANTS,
     *schedule_invariants.INVARIANTS,
 )
-PASSING = (0.5, 1.0, 2.0, 6.5, 6.5)
-"""Seconds: the last ones are longer than a node may be silent."""
-PASSING_IN = {
-    "hand-overs": (1.0, 6.5, 21.0),
-    "fires": (0.5, 1.0, 2.0, 5.5),
-    "fires of two leaders": (2.0, 6.5, 21.0),
+TIME_STEPS = (0.5, 1.0, 2.0, 6.5, 6.5)
+"""Seconds by which time moves; the last ones are longer than the lease of a node."""
+TIME_STEPS_BY_THEME = {
+    "failovers": (1.0, 6.5, 21.0),
+    "firing": (0.5, 1.0, 2.0, 5.5),
+    "firing with two leaders": (2.0, 6.5, 21.0),
     "reservations": (0.5, 1.0, 2.0),
-    "extensions": (0.5, 1.0, 2.0),
-    "misfits": (0.5, 1.0),
+    "reservation changes": (0.5, 1.0, 2.0),
+    "unplaceable": (0.5, 1.0),
 }
-"""Other ways of time: longer than a leader may be silent; no longer than a reservation lasts;
-too short to lose a node, without which nothing fits anyway."""
-SLOW = {"quotas": (" place",), "hand-overs": (" place",)}
-"""Who stands before each statement while much happens: what it has read is old when it writes."""
+"""Themes with other steps: longer than the term of a leader, shorter than a reservation, or too
+short to lose a node."""
+SLOW_ACTORS = {"quotas": (" place",), "failovers": (" place",)}
+"""Actors that are slow in these themes, so that what they read is stale when they write."""
 
-VISIBLE = "select pg_current_snapshot()::text"
-"""Which transactions are seen; everything else follows from them."""
-Look = Callable[[asyncpg.Connection], Coroutine[None, None, None]]
+SNAPSHOT = "select pg_current_snapshot()::text"
+"""Identifies what is visible in the database."""
+Inspect = Callable[[asyncpg.Connection], Coroutine[None, None, None]]
 
 
 class InvariantViolated(AssertionError):
     """A run that violated an invariant, with its trace."""
 
-    def __init__(self, seed: int, sentences: list[str], trace: list[str]) -> None:
-        story = "\n".join(f"  {number:3} {line}" for number, line in enumerate(trace))
-        super().__init__(f"seed {seed} broke:\n  " + "\n  ".join(sentences) + f"\n{story}")
-        self.sentences = sentences
+    def __init__(self, seed: int, violations: list[str], trace: list[str]) -> None:
+        steps = "\n".join(f"  {number:3} {line}" for number, line in enumerate(trace))
+        super().__init__(f"seed {seed} violated:\n  " + "\n  ".join(violations) + f"\n{steps}")
+        self.violations = violations
 
 
 class Explorer:
-    """A database with a journal, on which one seed after the other is run."""
+    """A database with a journal, on which seeds are run one after another."""
 
     def __init__(
         self,
@@ -88,35 +88,37 @@ class Explorer:
         self._monitor = monitor
         self._monkeypatch = monkeypatch
 
-    async def run(self, seed: int, theme: str | None = None, look: Look | None = None) -> World:
+    async def run(
+        self, seed: int, theme: str | None = None, inspect: Inspect | None = None
+    ) -> World:
         """Run a seed; raises InvariantViolated when an invariant does not hold.
 
-        Whenever everybody stands still, `look` may look at the database too.
+        Whenever all actors are idle, `inspect` is called with a connection to the database.
         """
-        dice = Random(seed)
-        world = World(self._database, self._monitor, dice)
+        rng = Random(seed)
+        world = World(self._database, self._monitor, rng)
         self._monkeypatch.setattr(clock, "monotonic", world.monotonic)
-        self._monkeypatch.setattr(graph_operations, "TASKS_PER_BATCH", dice.choice((1, 2)))
-        self._monkeypatch.setattr(components, "Random", lambda: Random(dice.random()))
+        self._monkeypatch.setattr(graph_operations, "TASKS_PER_BATCH", rng.choice((1, 2)))
+        self._monkeypatch.setattr(components, "Random", lambda: Random(rng.random()))
         await world.begin()
         await tenants.prepare(self._monitor)
 
-        looked_at = None
+        inspected = None
 
-        async def after() -> None:
-            nonlocal looked_at
+        async def on_idle() -> None:
+            nonlocal inspected
             await world.stamp()
-            if look is not None:
-                # Who sees what was seen before, at the same time, finds what was found.
-                seen = await self._monitor.fetchval(VISIBLE), world.now
-                if seen != looked_at:
-                    await look(self._monitor)
-                    looked_at = seen
+            if inspect is not None:
+                # The same snapshot at the same time would give the same findings.
+                visible = await self._monitor.fetchval(SNAPSHOT), world.now
+                if visible != inspected:
+                    await inspect(self._monitor)
+                    inspected = visible
 
-        driver = Driver(self._monitor, dice, HARM, after)
+        driver = Driver(self._monitor, rng, FAULT_RATE, on_idle)
         try:
-            await _drive(world, driver, theme or dice.choice(list(THEMES)))
-            await _quiet(world, driver)
+            await _run_theme(world, driver, theme or rng.choice(list(THEMES)))
+            await _wind_down(world, driver)
         except Exception as error:
             raise InvariantViolated(
                 seed, [f"{type(error).__name__}: {error}"], driver.trace
@@ -125,10 +127,14 @@ class Explorer:
             for actor in driver.actors:
                 actor.task.cancel()
             await asyncio.gather(*(a.task for a in driver.actors), return_exceptions=True)
-        seen = await evidence.gather(self._monitor, world.told)
-        sentences = [f"{law.__name__}: {said}" for law in INVARIANTS for said in law(seen)]
-        if sentences:
-            raise InvariantViolated(seed, sentences, driver.trace)
+        gathered = await evidence.gather(self._monitor, world.acknowledged)
+        violations = [
+            f"{invariant.__name__}: {sentence}"
+            for invariant in INVARIANTS
+            for sentence in invariant(gathered)
+        ]
+        if violations:
+            raise InvariantViolated(seed, violations, driver.trace)
         return world
 
 
@@ -136,7 +142,7 @@ class Explorer:
 async def exploring(
     dsn: str, monkeypatch: pytest.MonkeyPatch, sabotage: str = ""
 ) -> AsyncIterator[Explorer]:
-    """Prepare a fresh migrated database; `sabotage` is SQL that breaks it on purpose."""
+    """Prepare a fresh, migrated database; `sabotage` is SQL with a deliberate defect."""
     monitor = await asyncpg.connect(
         dsn, server_settings={"search_path": "duly", "synchronous_commit": "off"}
     )
@@ -145,7 +151,7 @@ async def exploring(
     if sabotage:
         await monitor.execute(sabotage)
     database = SteppedDatabase(dsn)
-    await database.open(AT_ONCE + 3)
+    await database.open(MAX_ACTORS + 3)
     try:
         yield Explorer(database, monitor, monkeypatch)
     finally:
@@ -153,8 +159,8 @@ async def exploring(
         monitor.terminate()
 
 
-def function(name: str, *changes: tuple[str, str]) -> str:
-    """Return the SQL that replaces a function of the schema by one with a mistake in it."""
+def mutated_function(name: str, *changes: tuple[str, str]) -> str:
+    """Return the SQL that replaces a function of the schema by one with a defect."""
     folder = resources.files("duly.store").joinpath("migrations")
     files = sorted(folder.iterdir(), key=lambda file: file.name)
     schema = "".join(file.read_text() for file in files).replace("create or replace", "create")
@@ -166,18 +172,18 @@ def function(name: str, *changes: tuple[str, str]) -> str:
     return body.replace("create function", "create or replace function")
 
 
-async def _drive(world: World, driver: Driver, theme: str) -> None:
+async def _run_theme(world: World, driver: Driver, theme: str) -> None:
     driver.note(f"the theme is {theme}")
-    driver.slow = SLOW.get(theme, ())
+    driver.slow = SLOW_ACTORS.get(theme, ())
     weights = {kind: weight * THEMES[theme].get(kind, 1) for kind, weight in WEIGHTS.items()}
     steps = 0
-    while steps < STEPS:
-        if len(driver.actors) < AT_ONCE and world.dice.random() < 0.5:
+    while steps < STEPS_PER_RUN:
+        if len(driver.actors) < MAX_ACTORS and world.rng.random() < 0.5:
             await begin(world, driver, weights)
-        elif world.dice.random() < 0.05 * THEMES[theme].get("time", 1):
-            seconds = world.dice.choice(PASSING_IN.get(theme, PASSING))
+        elif world.rng.random() < 0.05 * THEMES[theme].get("time", 1):
+            seconds = world.rng.choice(TIME_STEPS_BY_THEME.get(theme, TIME_STEPS))
             driver.note(f"time passes: {seconds:g} s")
-            await world.move(timedelta(seconds=seconds))
+            await world.advance(timedelta(seconds=seconds))
         elif await driver.step():
             steps += 1
         else:
@@ -185,15 +191,15 @@ async def _drive(world: World, driver: Driver, theme: str) -> None:
             steps += 1
 
 
-async def _quiet(world: World, driver: Driver) -> None:
-    """Let everybody finish; then all nodes fall silent, and a leader cleans up."""
+async def _wind_down(world: World, driver: Driver) -> None:
+    """Let all actors finish; then all nodes are lost, and a leader cleans up."""
     await driver.finish(
         *(lambda server=server: server.submitter.tick() for server in world.servers)
     )
-    driver.note("all is quiet, and every node is gone")
-    # Whoever led has been silent for too long, and the patience of a new leader lasts one round.
+    driver.note("all actors have ended, and every node is lost")
+    # The previous term has expired, and the expiry grace of a new leader lasts one round.
     server = world.servers[0]
     for seconds in (25, 5, 5, 5):
-        await world.move(timedelta(seconds=seconds))
+        await world.advance(timedelta(seconds=seconds))
         for part in (server.cluster_manager, server.graph_operations, server.queue_manager):
             await part.tick()

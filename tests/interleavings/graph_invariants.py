@@ -8,64 +8,74 @@ from tests.interleavings.evidence import Evidence
 NEVER = 2**62
 
 
-def _wishes(seen: Evidence) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield where in the journal a wish was made, moved on or done, and which it was."""
-    for row in seen.journal:
+def _operations(evidence: Evidence) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield the position, the kind of change and the row of every change of an operation."""
+    for row in evidence.journal:
         if row["what"] == "graph_operations":
             yield row["seq"], row["op"], row["new"] or row["old"]
 
 
-def _done(seen: Evidence, kind: str) -> Iterator[tuple[int, int, int]]:
-    """Yield (graph, from where, to where) it was so: all of it paused, or cancelled."""
-    for place, op, wish in _wishes(seen):
-        if op == "delete" and wish["kind"] == kind:
-            graph = wish["graph_id"]
-            later = (at for at, _, one in _wishes(seen) if one["graph_id"] == graph and at > place)
-            yield graph, place, min(later, default=NEVER)
+def _completed(evidence: Evidence, kind: str) -> Iterator[tuple[int, int, int]]:
+    """Yield (graph, from, to): the positions between which an operation was complete."""
+    for position, op, operation in _operations(evidence):
+        if op == "delete" and operation["kind"] == kind:
+            graph = operation["graph_id"]
+            later = (
+                at
+                for at, _, other in _operations(evidence)
+                if other["graph_id"] == graph and at > position
+            )
+            yield graph, position, min(later, default=NEVER)
 
 
-def nothing_of_a_paused_graph_starts(seen: Evidence) -> Iterator[str]:
+def no_task_of_a_paused_graph_starts(evidence: Evidence) -> Iterator[str]:
     for kind in ("pause", "cancel"):
-        for graph, since, until in _done(seen, kind):
-            for place, lease in seen.leases():
-                if lease["id"] in seen.told.alone and kind == "pause":
+        for graph, since, until in _completed(evidence, kind):
+            for position, lease in evidence.leases():
+                if lease["id"] in evidence.acknowledged.paused_alone and kind == "pause":
                     continue
-                if lease["id"] in seen.graphs[graph] and since < place < until:
+                if lease["id"] in evidence.graphs[graph] and since < position < until:
                     yield f"task {lease['id']} was leased after the {kind} of graph {graph}"
 
 
-def what_runs_when_its_graph_is_cancelled_ends_so(seen: Evidence) -> Iterator[str]:
-    ended = seen.ended_tasks()
-    for graph, since, _ in _done(seen, "cancel"):
-        for task in seen.graphs[graph]:
-            if task not in seen.ends:
+def tasks_of_a_cancelled_graph_end_cancelled(evidence: Evidence) -> Iterator[str]:
+    ended = evidence.ended_tasks()
+    for graph, since, _ in _completed(evidence, "cancel"):
+        for task in evidence.graphs[graph]:
+            if task not in evidence.ends:
                 yield f"task {task} of the cancelled graph {graph} is live"
-            elif ended[task] > since and seen.ends[task]["status"] != "cancelled":
+            elif ended[task] > since and evidence.ends[task]["status"] != "cancelled":
                 yield f"task {task} of the cancelled graph {graph} ended otherwise"
 
 
-def every_wish_is_carried_out(seen: Evidence) -> Iterator[str]:
-    last = {wish["graph_id"]: (op, wish["kind"]) for _, op, wish in _wishes(seen)}
-    for graph, tasks in seen.graphs.items():
+def every_operation_is_completed(evidence: Evidence) -> Iterator[str]:
+    last = {
+        operation["graph_id"]: (op, operation["kind"]) for _, op, operation in _operations(evidence)
+    }
+    for graph, tasks in evidence.graphs.items():
         op, kind = last.get(graph, ("delete", None))
         if op != "delete":
-            yield f"the {kind} of graph {graph} was given up"
-        for task in (tasks & seen.live.keys()) - seen.told.alone:
-            row = seen.live[task]
+            yield f"the {kind} of graph {graph} was not completed"
+        for task in (tasks & evidence.live.keys()) - evidence.acknowledged.paused_alone:
+            row = evidence.live[task]
             if (row["status"] == "paused", row["is_paused"]) != ((kind == "pause",) * 2):
                 yield f"task {task} is {row['status']} after the {kind} of graph {graph}"
 
 
-def what_was_told_to_be_done_was(seen: Evidence) -> Iterator[str]:
-    done = {wish["id"]: place for place, op, wish in _wishes(seen) if op == "delete"}
-    for told in seen.told_of("wished"):
-        if done.get(told.about, NEVER) > told.place:
-            yield f"wish {told.about} was told to be done, and was not"
+def an_acknowledged_operation_is_complete(evidence: Evidence) -> Iterator[str]:
+    done = {
+        operation["id"]: position
+        for position, op, operation in _operations(evidence)
+        if op == "delete"
+    }
+    for answer in evidence.answers_to("graph operation"):
+        if done.get(answer.subject, NEVER) > answer.position:
+            yield f"operation {answer.subject} was acknowledged as complete, and was not"
 
 
 INVARIANTS: list[Callable[[Evidence], Iterator[str]]] = [
-    nothing_of_a_paused_graph_starts,
-    what_runs_when_its_graph_is_cancelled_ends_so,
-    every_wish_is_carried_out,
-    what_was_told_to_be_done_was,
+    no_task_of_a_paused_graph_starts,
+    tasks_of_a_cancelled_graph_end_cancelled,
+    every_operation_is_completed,
+    an_acknowledged_operation_is_complete,
 ]

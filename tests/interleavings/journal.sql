@@ -1,5 +1,5 @@
--- What a test database needs on top of the schema: time that stands still until it is moved,
--- and a journal of every change in the order in which the changes were made.
+-- Additions of the tests to the schema: a clock that only the tests move, and a journal of every change
+-- in the order in which the changes were made.
 
 create table clock (at timestamptz not null);
 grant select on clock to public;
@@ -61,8 +61,8 @@ create trigger note after insert or update or delete on graph_operations
 create trigger note after insert or update on buckets
     for each row execute function note('buckets');
 
--- A change of limits holds from where the marks of the quotas are raised: at the commit, by a
--- trigger that comes before these.
+-- A change of limits takes effect when the revision of the quotas is raised: at the commit, by a
+-- trigger that fires before these.
 create constraint trigger zz_note after update on plans deferrable initially deferred
     for each row execute function note('plans');
 create constraint trigger zz_note after update on tenants deferrable initially deferred

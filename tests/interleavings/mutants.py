@@ -1,6 +1,6 @@
 """Mutants: deliberate defects, each of which some invariant must detect.
 
-A mistake comes with the theme under which it shows soon.
+Each comes with the theme in which it is detected soon.
 """
 
 from types import SimpleNamespace
@@ -15,42 +15,42 @@ from duly.store.attempts import leases, stopping_attempts
 from duly.store.fleet import fleet_snapshot, nodes, reservations, servers
 from duly.store.tasks import graph_operations, schedules, tasks
 from duly.store.tasks.edges import NewEdge
-from tests.interleavings.explorer import function
+from tests.interleavings.explorer import mutated_function
 
 
-def without(module, name, *clauses):
-    """Return a change of a statement that leaves clauses out."""
+def mutated_statement(module, name, *clauses):
+    """Return a mutation that replaces clauses of a statement."""
 
     def apply(monkeypatch):
         text = module.SQL[name]
-        for clause, other in clauses:
+        for clause, replacement in clauses:
             assert clause in text, f"{name} does not contain {clause!r}"
-            text = text.replace(clause, other)
+            text = text.replace(clause, replacement)
         monkeypatch.setitem(module.SQL, name, text)
         return ""
 
     return apply
 
 
-def altered(name, *clauses):
-    """Return a change of a function of the schema."""
+def mutated_schema_function(name, *clauses):
+    """Return a mutation of a function of the schema."""
 
     def apply(monkeypatch):
-        return function(name, *clauses)
+        return mutated_function(name, *clauses)
 
     return apply
 
 
-def unmatched(monkeypatch):
-    """Take a report for whatever attempt the task is at."""
+def accept_any_attempt(monkeypatch):
+    """Accept a report for whichever attempt the task is at."""
     monkeypatch.setattr(queue_manager, "_matches", lambda held, report: held is not None)
-    without(
+    mutated_statement(
         leases,
         "finish_attempts",
         ("and attempt = ($3::int[])[width_bucket(id, $2)]", "and $3::int[] is not null"),
         ("and token = ($4::bigint[])[width_bucket(id, $2)]", "and $4::bigint[] is not null"),
     )(monkeypatch)
-    return without(
+    return mutated_statement(
         leases,
         "lock_attempts",
         ("and l.attempt = report.attempt", ""),
@@ -58,8 +58,8 @@ def unmatched(monkeypatch):
     )(monkeypatch)
 
 
-def unread(monkeypatch):
-    """Do not ask whether the reservation was still there."""
+def change_blindly(monkeypatch):
+    """Do not check whether the reservation still exists."""
     change = reservations.change
 
     async def blindly(conn, changed):
@@ -70,14 +70,14 @@ def unread(monkeypatch):
     return ""
 
 
-def bodiless(monkeypatch):
-    """Look at the key of a batch alone."""
+def ignore_bodies(monkeypatch):
+    """Compare only the key of a batch, not its body."""
     monkeypatch.setattr(idempotency, "hash_spec", lambda spec, plan: b"")
     return ""
 
 
-def termless(monkeypatch):
-    """Fire schedules whatever has become of the term."""
+def fire_without_term(monkeypatch):
+    """Fire schedules without checking the term."""
 
     async def hold(conn, term):
         pass
@@ -86,8 +86,8 @@ def termless(monkeypatch):
     return ""
 
 
-def waiting_for_the_last(monkeypatch):
-    """Let an occurrence wait for the one right before it alone."""
+def wait_for_last_only(monkeypatch):
+    """Let an occurrence wait only for the one right before it."""
 
     def last(self):
         for index in self.spec.roots if self.waits_for else ():
@@ -97,20 +97,20 @@ def waiting_for_the_last(monkeypatch):
     return ""
 
 
-def unmarked(monkeypatch):
-    """Do not raise the mark when a tenant is suspended."""
+def keep_quota_revision(monkeypatch):
+    """Do not raise the revision of the quotas when a tenant is suspended."""
     return "drop trigger tenants_revise_quotas on tenants"
 
 
 MUTANTS = {
-    "a report is taken without its attempt and token": ("repeats", unmatched),
+    "a report is taken without its attempt and token": ("repeated reports", accept_any_attempt),
     "a decision does not lock its row": (
         "cancels",
-        without(leases, "lock_attempts", ("for update\n", "offset 0\n")),
+        mutated_statement(leases, "lock_attempts", ("for update\n", "offset 0\n")),
     ),
     "a lease does not lock the incarnation": (
         "joins",
-        altered(
+        mutated_schema_function(
             "lease_tasks",
             (
                 "where i.id = any(p_incarnations)\n      order by",
@@ -119,20 +119,22 @@ MUTANTS = {
         ),
     ),
     "a lease does not check its term": (
-        "hand-overs",
-        altered("lease_tasks", ("if not found then", "if false then")),
+        "failovers",
+        mutated_schema_function("lease_tasks", ("if not found then", "if false then")),
     ),
     "a lease ignores that the node drains": (
         "drains",
-        altered("lease_tasks", ("and not n.draining", "")),
+        mutated_schema_function("lease_tasks", ("and not n.draining", "")),
     ),
-    "only what has just expired is swept": (
+    "only expired incarnations are swept": (
         "joins",
-        without(leases, "lock_orphans", ("i.ended_at is not null", "i.end_reason = 'expired'")),
+        mutated_statement(
+            leases, "lock_orphans", ("i.ended_at is not null", "i.end_reason = 'expired'")
+        ),
     ),
-    "everything that runs is swept": (
+    "all running tasks are swept": (
         "losses",
-        without(
+        mutated_statement(
             leases,
             "lock_orphans",
             ("i.ended_at is not null", "true"),
@@ -141,78 +143,88 @@ MUTANTS = {
     ),
     "an incarnation is renewed after its end": (
         "losses",
-        without(nodes, "renew", ("and coalesce(ended_at, 'infinity') = 'infinity'", "")),
+        mutated_statement(nodes, "renew", ("and coalesce(ended_at, 'infinity') = 'infinity'", "")),
     ),
-    "taking over does not wait for open work": (
-        "hand-overs",
-        without(servers, "lock_term", ("for update", "")),
+    "a new leader does not wait for open transactions of the old term": (
+        "failovers",
+        mutated_statement(servers, "lock_term", ("for update", "")),
     ),
-    "whoever waits for a task does not keep it from ending": (
+    "attaching an edge does not lock the upstream": (
         "cancelled upstreams",
-        altered("attach_edges", ("for key share", "offset 0")),
+        mutated_schema_function("attach_edges", ("for key share", "offset 0")),
     ),
-    "an end is counted that was seen when its edge was made": (
+    "the end of an upstream is counted twice": (
         "dependants",
-        altered("resolve_ended_upstreams", ("and e.is_counted", "")),
+        mutated_schema_function("resolve_ended_upstreams", ("and e.is_counted", "")),
     ),
     "a task with dependants is not marked": (
         "dependants",
-        altered("attach_edges", ("set has_dependants = true", "set has_dependants = false")),
+        mutated_schema_function(
+            "attach_edges", ("set has_dependants = true", "set has_dependants = false")
+        ),
     ),
-    "dependants are told twice": (
+    "downstream tasks are updated twice": (
         "dependants",
-        altered("resolve_ended_upstreams", ("and (seen < portion or", "and ('x' = 'y' or")),
+        mutated_schema_function(
+            "resolve_ended_upstreams", ("and (seen < portion or", "and ('x' = 'y' or")
+        ),
     ),
-    "a task of a paused graph is tried again": (
+    "a task of a paused graph is retried": (
         "graphs",
-        without(
+        mutated_statement(
             leases,
             "end_attempts",
             ("case when live.is_paused then 'paused' else held.status end", "held.status"),
         ),
     ),
-    "a pause overlooks what runs": (
+    "a pause skips running tasks": (
         "graphs",
-        altered("pause_tasks", ("and l.cancel_requested_at is null", "and l.token is null")),
+        mutated_schema_function(
+            "pause_tasks", ("and l.cancel_requested_at is null", "and l.token is null")
+        ),
     ),
-    "the end of an upstream lets a paused task go": (
+    "the end of an upstream releases a paused task": (
         "graphs",
-        altered("resolve_ended_upstreams", ("or l.status <> 'blocked'", "")),
+        mutated_schema_function("resolve_ended_upstreams", ("or l.status <> 'blocked'", "")),
     ),
-    "a change lets a paused task go": (
+    "an update releases a paused task": (
         "pauses",
-        without(tasks, "update_task", ("when status = 'paused' then 'paused'", "")),
+        mutated_statement(tasks, "update_task", ("when status = 'paused' then 'paused'", "")),
     ),
-    "a task that runs is said to be paused": (
+    "a running task gets the status paused": (
         "pauses",
-        altered(
+        mutated_schema_function(
             "pause_tasks",
             ("(case when l.token is null then 'paused' else 'running' end)", "'paused'"),
         ),
     ),
-    "a pause gives back what a task had waited": (
+    "a pause extends start_by by the time before it": (
         "pauses",
-        without(graph_operations, "count_from_pause", ("live.ready_at < pause.at", "'x' = 'y'")),
+        mutated_statement(
+            graph_operations, "count_from_pause", ("live.ready_at < pause.at", "'x' = 'y'")
+        ),
     ),
-    "who paused a task is forgotten": (
+    "the actor of a pause is not recorded": (
         "pauses",
-        without(graph_operations, "record_pause", ("events.id = newest.id", "'x' = 'y'")),
+        mutated_statement(graph_operations, "record_pause", ("events.id = newest.id", "'x' = 'y'")),
     ),
-    "what is wished dies with its server": (
+    "a graph operation dies with its server": (
         "graphs",
-        without(graph_operations, "read_abandoned", ("<= duly.now() -", "<= '-infinity' -")),
+        mutated_statement(
+            graph_operations, "read_abandoned", ("<= duly.now() -", "<= '-infinity' -")
+        ),
     ),
-    "a wish goes on in the place of the next": (
+    "a superseded graph operation continues": (
         "graphs",
-        without(graph_operations, "lock_batch", ("and w.id = $3", "and $3::bigint > 0")),
+        mutated_statement(graph_operations, "lock_batch", ("and w.id = $3", "and $3::bigint > 0")),
     ),
-    "a cancel ends only what waits": (
+    "a cancel ends only waiting tasks": (
         "changes",
-        altered("request_cancel", ("and l.token is not null", "and false")),
+        mutated_schema_function("request_cancel", ("and l.token is not null", "and false")),
     ),
     "a finish forgets that the task was cancelled": (
         "cancels",
-        without(
+        mutated_statement(
             leases,
             "lock_attempts",
             ("l.cancel_requested_at,", "null::timestamptz as cancel_requested_at,"),
@@ -220,15 +232,17 @@ MUTANTS = {
     ),
     "a success forgets that the task was cancelled": (
         "cancels",
-        without(leases, "finish_attempts", ("and cancel_requested_at is null", "")),
+        mutated_statement(leases, "finish_attempts", ("and cancel_requested_at is null", "")),
     ),
     "a mark frees the room before the attempt has ended": (
         "marks",
-        without(fleet_snapshot, "read_snapshot", ("where $1) as held", "where false) as held")),
+        mutated_statement(
+            fleet_snapshot, "read_snapshot", ("where $1) as held", "where false) as held")
+        ),
     ),
     "any report frees the room of a marked attempt": (
         "marks",
-        without(
+        mutated_statement(
             stopping_attempts,
             "remove",
             ("stopping_attempts.token = report.token", "$4 is not null"),
@@ -239,76 +253,78 @@ MUTANTS = {
     ),
     "losses are not counted": (
         "losses",
-        without(leases, "end_attempts", ("losses = held.losses", "losses = 0")),
+        mutated_statement(leases, "end_attempts", ("losses = held.losses", "losses = 0")),
     ),
-    "a key moves to whoever used it last": (
+    "an idempotency key moves to its last user": (
         "submits",
-        without(
+        mutated_statement(
             tasks,
             "insert_tasks",
             ("key) do nothing", "key) do update set task_id = excluded.task_id"),
         ),
     ),
-    "a change is made without a lock": (
+    "a task is updated without a lock": (
         "changes",
-        without(tasks, "lock_unstarted", ("for update", "")),
+        mutated_statement(tasks, "lock_unstarted", ("for update", "")),
     ),
-    "what is in use is forgotten": (
+    "running attempts are not counted as used": (
         "everything",
-        without(fleet_snapshot, "read_snapshot", ("where status = 'running'", "where false")),
+        mutated_statement(
+            fleet_snapshot, "read_snapshot", ("where status = 'running'", "where false")
+        ),
     ),
-    "a task is leased for what it asked before": (
+    "a task is leased with a shape that it no longer has": (
         "shapes",
-        altered(
+        mutated_schema_function(
             "lease_tasks",
             ("and (l.shape_id = (shapes)[width_bucket(l.id, ids)]) is not false", ""),
         ),
     ),
-    "a task that is being changed is given up": (
-        "misfits",
-        without(leases, "lock_unplaceable", ("for update skip locked", "")),
+    "a task that is being updated is failed as unplaceable": (
+        "unplaceable",
+        mutated_statement(leases, "lock_unplaceable", ("for update skip locked", "")),
     ),
-    "an override lets leases pass that were decided before": (
+    "a capacity override does not fence leases that were decided before": (
         "overrides",
-        altered("override_capacity", ("i.revision + 1", "i.revision")),
+        mutated_schema_function("override_capacity", ("i.revision + 1", "i.revision")),
     ),
-    "a reservation lets leases pass that were decided before": (
+    "a reservation does not fence leases that were decided before": (
         "reservations",
-        without(reservations, "lock_incarnation", ("revision + 1", "revision")),
+        mutated_statement(reservations, "lock_incarnation", ("revision + 1", "revision")),
     ),
-    "two reservations are made at once": (
+    "two reservations are made concurrently": (
         "reservations",
-        without(reservations, "lock_node", ("for update", "")),
-        without(reservations, "lock_incarnation", ("and ended_at is null", "and false")),
+        mutated_statement(reservations, "lock_node", ("for update", "")),
+        mutated_statement(reservations, "lock_incarnation", ("and ended_at is null", "and false")),
     ),
-    "what is reserved is forgotten": (
+    "reservations are not counted as used": (
         "reservations",
-        without(
+        mutated_statement(
             fleet_snapshot,
             "read_snapshot",
             ("where coalesce(expires_at", "where false and coalesce(expires_at"),
         ),
     ),
-    "a reservation is forgotten before its time": (
+    "a reservation is dropped before it expires": (
         "reservations",
-        without(reservations, "drop_expired", ("<= duly.now()", "is not null")),
+        mutated_statement(reservations, "drop_expired", ("<= duly.now()", "is not null")),
     ),
-    "a change of a reservation that is gone is said to be made": ("extensions", unread),
+    "a change of a dropped reservation is acknowledged": ("reservation changes", change_blindly),
     "a lease ignores that the agent stops": (
         "stops",
-        altered("lease_tasks", ("and not i.is_stopping", "")),
+        mutated_schema_function("lease_tasks", ("and not i.is_stopping", "")),
     ),
     "a removal leaves the incarnation alive": (
         "removals",
-        altered("remove_node", ("set ended_at = at, end_reason", "set end_reason")),
+        mutated_schema_function("remove_node", ("set ended_at = at, end_reason", "set end_reason")),
     ),
     "a node joins while it is removed": (
         "removals",
-        altered("join_node", ("and n.removed_at is null", "")),
+        mutated_schema_function("join_node", ("and n.removed_at is null", "")),
     ),
-    "what ran on a removed node is left there": (
+    "tasks of a removed node are not swept": (
         "removals",
-        without(
+        mutated_statement(
             leases,
             "lock_orphans",
             ("i.ended_at is not null", "i.ended_at is not null and i.end_reason <> 'removed'"),
@@ -316,28 +332,30 @@ MUTANTS = {
     ),
     "a removal leaves the reservations": (
         "removals",
-        altered("remove_node", ("where r.node_id = p_node", "where false")),
+        mutated_schema_function("remove_node", ("where r.node_id = p_node", "where false")),
     ),
     "a batch is stored again under its key": (
-        "wholes",
-        without(tasks, "claim_batch_key", ("do nothing", "do update set batch = excluded.batch")),
+        "keyed batches",
+        mutated_statement(
+            tasks, "claim_batch_key", ("do nothing", "do update set batch = excluded.batch")
+        ),
     ),
-    "the key of a batch takes any body": ("wholes", bodiless),
-    "two servers take the tokens of one bucket at once": (
+    "the key of a batch accepts any body": ("keyed batches", ignore_bodies),
+    "two servers charge one bucket concurrently": (
         "rates",
-        without(tasks, "insert_tasks", ("for update of b skip locked", "")),
+        mutated_statement(tasks, "insert_tasks", ("for update of b skip locked", "")),
     ),
-    "two servers take them for tasks without keys": (
+    "two servers charge one bucket concurrently, without keys": (
         "rates",
-        without(tasks, "insert_charged", ("for update of b skip locked", "")),
+        mutated_statement(tasks, "insert_charged", ("for update of b skip locked", "")),
     ),
     "a batch does not lock the bucket": (
         "rates",
-        without(buckets, "lock_bucket", ("for update of b", "")),
+        mutated_statement(buckets, "lock_bucket", ("for update of b", "")),
     ),
-    "what was submitted before is charged again": (
+    "a repeated submission is charged again": (
         "rates",
-        without(
+        mutated_statement(
             tasks,
             "insert_tasks",
             (
@@ -346,21 +364,21 @@ MUTANTS = {
             ),
         ),
     ),
-    "a lease goes by limits that have changed": (
+    "a lease uses limits that have changed": (
         "quotas",
-        altered("hold_quota_fence", ("q.revision = p_revision", "true")),
+        mutated_schema_function("hold_quota_fence", ("q.revision = p_revision", "true")),
     ),
     "a schedule fires without a lock": (
-        "fires",
-        without(schedules, "lock_due", ("for update skip locked", "")),
+        "firing",
+        mutated_statement(schedules, "lock_due", ("for update skip locked", "")),
     ),
     "a schedule is changed without a lock": (
-        "fires",
-        without(schedules, "lock", ("for update", "")),
+        "firing",
+        mutated_statement(schedules, "lock", ("for update", "")),
     ),
-    "a fire time that has a task is given another": (
-        "fires",
-        without(
+    "a fire time gets a second task": (
+        "firing",
+        mutated_statement(
             schedules,
             "claim",
             (
@@ -370,18 +388,20 @@ MUTANTS = {
             ),
         ),
     ),
-    "what is paused fires": (
-        "fires",
-        without(schedules, "lock_due", ("where paused_at is null", "where true")),
+    "a paused schedule fires": (
+        "firing",
+        mutated_statement(schedules, "lock_due", ("where paused_at is null", "where true")),
     ),
-    "one that waits for its turn waits for the last one alone": (
-        "queues of fires",
-        waiting_for_the_last,
+    "a queued occurrence waits only for the last one": (
+        "queued occurrences",
+        wait_for_last_only,
     ),
-    "what is ahead in a queue ends unnoticed": (
-        "queues of fires",
-        altered("attach_edges", ("set has_dependants = true", "set has_dependants = false")),
+    "the end of a queued occurrence is not noticed": (
+        "queued occurrences",
+        mutated_schema_function(
+            "attach_edges", ("set has_dependants = true", "set has_dependants = false")
+        ),
     ),
-    "schedules are fired after the term": ("fires of two leaders", termless),
-    "a suspension lets leases pass that were decided before": ("quotas", unmarked),
+    "schedules are fired after the term has ended": ("firing with two leaders", fire_without_term),
+    "a suspension does not fence leases that were decided before": ("quotas", keep_quota_revision),
 }

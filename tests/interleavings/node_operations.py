@@ -12,56 +12,56 @@ from duly.store.fleet import reservations
 from tests.interleavings.participants import Node, Server
 from tests.interleavings.world import CLIENT, World
 
-SMALLEST = 500
-OVERRIDES = ({"cpu_milli": SMALLEST}, {"cpu_milli": 1000}, {"cpu_milli": 2500}, {}, {})
-MOST_NODES = 4
+MIN_CPU_MILLI = 500
+OVERRIDES = ({"cpu_milli": MIN_CPU_MILLI}, {"cpu_milli": 1000}, {"cpu_milli": 2500}, {}, {})
+MAX_NODES = 4
 
 
 async def remove(world: World, server: Server, node: Node) -> None:
-    """Take a node away for good, and put a machine with another name in its place."""
+    """Remove a node, and add one with another name in its place."""
     await server.cluster_manager.remove(node.id)
-    world.tell("removed", node.id)
-    world.is_stirred = True
-    if len(world.nodes) < MOST_NODES:
+    world.record("removed", node.id)
+    world.has_changed = True
+    if len(world.nodes) < MAX_NODES:
         await world.make_node()
 
 
 async def override(world: World, server: Server, node: Node) -> None:
-    await server.cluster_manager.override_capacity(node.id, world.dice.choice(OVERRIDES))
-    world.is_stirred = True
+    await server.cluster_manager.override_capacity(node.id, world.rng.choice(OVERRIDES))
+    world.has_changed = True
 
 
 async def reserve(world: World, server: Server, node: Node) -> None:
-    made = await server.reservations.reserve(
+    reservation = await server.reservations.reserve(
         CLIENT,
-        _some(world),
-        node_id=world.dice.choice((None, node.id)),
-        expires_at=_until(world),
+        _random_resources(world),
+        node_id=world.rng.choice((None, node.id)),
+        expires_at=_random_expiry(world),
     )
-    world.reserved.append(made)
-    world.tell("reserved", made)
+    world.reserved.append(reservation)
+    world.record("reserved", reservation)
 
 
 async def change(world: World, server: Server, reservation: int) -> None:
-    asked = world.tell("asked", reservation)
-    resources = world.dice.choice((None, _some(world)))
-    expires_at = world.dice.choice((msgspec.UNSET, _until(world)))
-    with _noticing(world, reservation):
+    request = world.record("request", reservation)
+    resources = world.rng.choice((None, _random_resources(world)))
+    expires_at = world.rng.choice((msgspec.UNSET, _random_expiry(world)))
+    with _forgetting_missing(world, reservation):
         await server.reservations.change(CLIENT, reservation, resources, expires_at)
-    world.tell("changed", reservation, asked=asked)
-    world.is_stirred = True
+    world.record("changed", reservation, request=request)
+    world.has_changed = True
 
 
 async def release(world: World, server: Server, reservation: int) -> None:
-    world.tell("releases", reservation)
-    with _noticing(world, reservation):
+    world.record("releases", reservation)
+    with _forgetting_missing(world, reservation):
         await server.reservations.release(CLIENT, reservation)
-    world.is_stirred = True
+    world.has_changed = True
 
 
 @contextmanager
-def _noticing(world: World, reservation: int) -> Iterator[None]:
-    """Speak no more of a reservation that is said to be gone."""
+def _forgetting_missing(world: World, reservation: int) -> Iterator[None]:
+    """Forget a reservation once the server says that it does not exist."""
     try:
         yield
     except NotFound:
@@ -70,16 +70,16 @@ def _noticing(world: World, reservation: int) -> Iterator[None]:
         raise
 
 
-async def forget(world: World) -> None:
-    """Do what the loop does that forgets reservations that are over."""
+async def drop_expired(world: World) -> None:
+    """Drop expired reservations, as the loop of the server does."""
     async with world.database.connection() as conn:
         await reservations.drop_expired(conn)
-    world.is_stirred = True
+    world.has_changed = True
 
 
-def _some(world: World) -> Resources:
-    return Resources(cpu_milli=world.dice.choice((500, 500, 1000)))
+def _random_resources(world: World) -> Resources:
+    return Resources(cpu_milli=world.rng.choice((500, 500, 1000)))
 
 
-def _until(world: World) -> datetime | None:
-    return world.dice.choice((None, world.now + timedelta(seconds=2)))
+def _random_expiry(world: World) -> datetime | None:
+    return world.rng.choice((None, world.now + timedelta(seconds=2)))

@@ -31,12 +31,12 @@ SETTINGS = Settings(
     scheduling=SchedulingSettings(window=4, unplaceable_after=timedelta(0)),
     retries=RetrySettings(base_delay=timedelta(seconds=1)),
 )
-LATE = timedelta(hours=1)
+AUDIT_LATE_AFTER = timedelta(hours=1)
 
 
 @dataclass
 class Server:
-    """One server's components, as the launcher puts them together."""
+    """The components of one server, wired as in production."""
 
     name: str
     cluster_manager: ClusterManager
@@ -60,7 +60,7 @@ class Server:
 
 
 def make_server(name: str, database: SteppedDatabase) -> Server:
-    """Put a server together; nothing of it runs yet."""
+    """Build the components of a server, without running any loop."""
     components = build(database, SETTINGS, "memory:///")
     return Server(
         name,
@@ -76,7 +76,7 @@ def make_server(name: str, database: SteppedDatabase) -> Server:
         components.pauser,
         components.graph_operations,
         components.reservations,
-        Repairer(database, components.queue_manager, LATE),
+        Repairer(database, components.queue_manager, AUDIT_LATE_AFTER),
         components.tenants,
         components.plans,
         components.timekeeper,
@@ -86,7 +86,7 @@ def make_server(name: str, database: SteppedDatabase) -> Server:
 
 @dataclass
 class Node:
-    """An agent, reduced to what it remembers."""
+    """The state of an agent: the attempts that it holds and held."""
 
     id: int
     name: str
@@ -94,5 +94,5 @@ class Node:
     held: dict[wire.AttemptRef, Outcome] = field(default_factory=dict)
     past: dict[wire.AttemptRef, Outcome] = field(default_factory=dict)
     reported: set[wire.AttemptRef] = field(default_factory=set)
-    """What has ended, and so ends in no other way any more."""
+    """Attempts that were reported, whose outcome is final."""
     latest: int = 0

@@ -1,9 +1,8 @@
 """Connections whose statements each wait for the driver, and the actors that use them.
 
-Real server code runs on a `SteppedDatabase`. Before each statement its actor stops at a
-gate and tells what comes next; the driver opens one gate at a time. With the leave comes
-a fate: the statement may be done, or the actor may die before it or after it, or the
-connection may be lost before it or after it.
+Real server code runs on a `SteppedDatabase`. Before each statement its actor stops at a gate, with
+the name of the statement; the driver opens one gate at a time. It also decides the fate of the
+statement: it is executed, or the actor dies, or the connection is lost, before or after it.
 """
 
 import asyncio
@@ -22,11 +21,11 @@ from duly.store.connections.tenant_scope import UNCONFINE_STATEMENT, confine_sta
 from duly.store.database import _initialize, load_statements, translated_errors
 
 CURRENT: ContextVar["Actor | None"] = ContextVar("actor", default=None)
-"""The actor that runs; without one, statements wait for nobody."""
+"""The current actor; without one, statements are executed at once."""
 
 
 class Fate(Enum):
-    """What becomes of a statement."""
+    """The fate of a statement."""
 
     DONE = "done"
     DIED_BEFORE = "died before"
@@ -36,52 +35,52 @@ class Fate(Enum):
 
 
 class Actor:
-    """Somebody who does one thing, statement by statement."""
+    """A coroutine that does one operation, statement by statement."""
 
-    def __init__(self, name: str, pace: float, arrived: asyncio.Event) -> None:
+    def __init__(self, name: str, speed: float, arrived: asyncio.Event) -> None:
         self.name = name
-        self.pace = pace
-        self.at: str | None = None
+        self.speed = speed
+        self.waiting_at: str | None = None
         self.pid: int | None = None
         self.in_statement = False
         self.task: asyncio.Task[None]
         self._arrived = arrived
-        self._leave: asyncio.Future[Fate] | None = None
+        self._gate: asyncio.Future[Fate] | None = None
 
     @property
     def is_done(self) -> bool:
         return self.task.done()
 
-    def let_go(self, fate: Fate) -> None:
-        """Open the gate at which this actor stands."""
-        assert self._leave is not None
-        leave, self._leave, self.at = self._leave, None, None
+    def open_gate(self, fate: Fate) -> None:
+        """Let the actor execute the statement at whose gate it waits."""
+        assert self._gate is not None
+        gate, self._gate, self.waiting_at = self._gate, None, None
         self.in_statement = True
-        leave.set_result(fate)
+        gate.set_result(fate)
 
     async def gate(self, label: str, pid: int) -> Fate:
-        """Stop before a statement, until the driver says what becomes of it."""
-        self.at, self.pid = label, pid
-        self._leave = asyncio.get_running_loop().create_future()
+        """Wait before a statement until the driver has decided its fate."""
+        self.waiting_at, self.pid = label, pid
+        self._gate = asyncio.get_running_loop().create_future()
         self._arrived.set()
         try:
-            return await self._leave
+            return await self._gate
         finally:
-            self.at = None
+            self.waiting_at = None
 
-    def enter(self, pid: int) -> None:
-        """Note that a statement runs for which no leave is asked."""
+    def enter_statement(self, pid: int) -> None:
+        """Mark the actor as executing a statement that has no gate."""
         self.pid = pid
         self.in_statement = True
 
-    def passed(self) -> None:
-        """Note that the statement is over."""
+    def leave_statement(self) -> None:
+        """Mark the statement as finished."""
         self.in_statement = False
         self._arrived.set()
 
 
 class SteppedConnection:
-    """A connection of one actor; the store's functions take it for an ordinary one."""
+    """A connection of one actor, with the interface that the store's functions use."""
 
     def __init__(self, real: asyncpg.Connection, actor: Actor | None) -> None:
         self._real = real
@@ -103,33 +102,33 @@ class SteppedConnection:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         real = self._real.transaction()
-        await self._at_once(real.start)
+        await self._without_gate(real.start)
         try:
             yield
             await self._step("commit", real.commit)
         except BaseException:
             if self._real.is_in_transaction():
-                await self._at_once(real.rollback)
+                await self._without_gate(real.rollback)
             raise
 
     async def confine(self, tenant_id: int) -> None:
-        """Keep the rest of the transaction to one tenant, which nobody else can notice."""
-        await self._at_once(lambda: self._real.execute(confine_statements(ROLE, tenant_id)))
+        """Confine the rest of the transaction to one tenant, which no other actor can observe."""
+        await self._without_gate(lambda: self._real.execute(confine_statements(ROLE, tenant_id)))
 
     async def unconfine(self) -> None:
-        """Let the rest of the transaction reach every tenant again, which nobody can notice."""
-        await self._at_once(lambda: self._real.execute(UNCONFINE_STATEMENT))
+        """End the confinement for the rest of the transaction, which no other actor can observe."""
+        await self._without_gate(lambda: self._real.execute(UNCONFINE_STATEMENT))
 
-    async def _at_once(self, call: Callable[[], Awaitable[Any]]) -> None:
-        """Begin or roll back: nobody else can tell when that happens, so nobody is asked."""
+    async def _without_gate(self, call: Callable[[], Awaitable[Any]]) -> None:
+        """Execute without a gate what no other actor can observe, such as begin or rollback."""
         if self._actor is None:
             await call()
             return
-        self._actor.enter(self._real.get_server_pid())
+        self._actor.enter_statement(self._real.get_server_pid())
         try:
             await call()
         finally:
-            self._actor.passed()
+            self._actor.leave_statement()
 
     async def _step(self, query: str, call: Callable[[], Awaitable[Any]]) -> Any:
         if self._is_lost:
@@ -138,14 +137,14 @@ class SteppedConnection:
             return await call()
         fate = await self._actor.gate(name_of(query), self._real.get_server_pid())
         try:
-            self._suffer(fate, Fate.DIED_BEFORE, Fate.LOST_BEFORE)
-            answer = await call()
-            self._suffer(fate, Fate.DIED_AFTER, Fate.LOST_AFTER)
-            return answer
+            self._apply_fate(fate, Fate.DIED_BEFORE, Fate.LOST_BEFORE)
+            result = await call()
+            self._apply_fate(fate, Fate.DIED_AFTER, Fate.LOST_AFTER)
+            return result
         finally:
-            self._actor.passed()
+            self._actor.leave_statement()
 
-    def _suffer(self, fate: Fate, death: Fate, loss: Fate) -> None:
+    def _apply_fate(self, fate: Fate, death: Fate, loss: Fate) -> None:
         if fate is death:
             raise asyncio.CancelledError
         if fate is loss:
@@ -154,7 +153,7 @@ class SteppedConnection:
 
 
 class SteppedDatabase:
-    """What server components take for their `Database`."""
+    """Stands in for the `Database` of server components."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -162,7 +161,7 @@ class SteppedDatabase:
         self._all: list[asyncpg.Connection] = []
 
     async def open(self, count: int) -> None:
-        """Connect ahead of time, so that no actor waits for anything but its gate."""
+        """Connect ahead of time, so that actors wait only at gates."""
         for _ in range(count):
             conn = await asyncpg.connect(
                 self._dsn,
@@ -171,7 +170,7 @@ class SteppedDatabase:
                     "timezone": "UTC",
                     "jit": "off",
                     "deadlock_timeout": "30ms",
-                    # Nothing here outlives the test, and it makes thousands of commits.
+                    # A test makes thousands of commits, and its data need not be durable.
                     "synchronous_commit": "off",
                 },
             )
@@ -185,7 +184,7 @@ class SteppedDatabase:
 
     @asynccontextmanager
     async def connection(
-        self, lane: ConnectionClass = ConnectionClass.DUTY
+        self, connection_class: ConnectionClass = ConnectionClass.DUTY
     ) -> AsyncIterator[SteppedConnection]:
         real = self._free.pop()
         try:
@@ -196,9 +195,9 @@ class SteppedDatabase:
 
     @asynccontextmanager
     async def transaction(
-        self, lane: ConnectionClass = ConnectionClass.DUTY
+        self, connection_class: ConnectionClass = ConnectionClass.DUTY
     ) -> AsyncIterator[SteppedConnection]:
-        async with self.connection(lane) as conn, conn.transaction():
+        async with self.connection(connection_class) as conn, conn.transaction():
             yield conn
 
     @asynccontextmanager
@@ -227,5 +226,5 @@ NAMES = _names()
 
 
 def name_of(query: str) -> str:
-    """Return what a statement is called in its file."""
+    """Return the name of a statement in its file."""
     return NAMES.get(query, query.split("\n")[0][:50])

@@ -1,4 +1,4 @@
-"""A second tenant, whose plan has limits, and what an administrator does to it meanwhile."""
+"""A second tenant, whose plan has limits, and operations of administrators on it."""
 
 from datetime import timedelta
 
@@ -13,8 +13,8 @@ from tests.interleavings.world import CLIENT, World
 ID = 1000
 BURST = 4
 PER_SECOND = 1
-MOST = 2
-"""How many of its tasks may run at once, until that is changed."""
+MAX_RUNNING = 2
+"""The initial concurrency quota."""
 PLAN = Plan(
     name="small",
     delay_tolerance=timedelta(minutes=5),
@@ -24,14 +24,14 @@ PLAN = Plan(
     tasks_per_hour=3600 * PER_SECOND,
     burst=BURST,
 )
-SMALL = Credential(
+LIMITED_CLIENT = Credential(
     tenant_id=ID, tenant="small", user_id=None, user=None, scopes=frozenset(), plan=PLAN
 )
 KEYS = (None, None, "s", "t")
 
 
 async def prepare(conn: asyncpg.Connection) -> None:
-    """Make the tenant as it is before a run."""
+    """Create the tenant in its initial state."""
     await conn.execute("delete from buckets")
     await conn.execute("delete from tenants where id = $1", ID)
     await conn.execute("delete from plans where name = 'small'")
@@ -41,7 +41,7 @@ async def prepare(conn: asyncpg.Connection) -> None:
            values ('small', '5 m', '1 h', '1 h', 1, $1, $2, $3)""",
         PLAN.tasks_per_hour,
         BURST,
-        MOST,
+        MAX_RUNNING,
     )
     await conn.execute(
         "insert into tenants (id, name, plan) overriding system value "
@@ -51,39 +51,39 @@ async def prepare(conn: asyncpg.Connection) -> None:
 
 
 async def submit(world: World, server: Server, key: str | None) -> None:
-    """Submit one task, which may have been submitted before."""
+    """Submit one task, possibly a repetition."""
     spec = _spec(world, key)
-    answer = await server.submitter.submit(SMALL, spec)
-    world.told.small.append((key, answer.id))
+    admitted = await server.submitter.submit(LIMITED_CLIENT, spec)
+    world.acknowledged.limited_submits.append((key, admitted.id))
 
 
 async def submit_batch(world: World, server: Server, keys: list[str | None]) -> None:
-    """Submit some tasks at once, of which some may have been submitted before."""
+    """Submit a batch, of which some tasks may be repetitions."""
     specs = [_spec(world, key) for key in keys]
-    batch = await server.submitter.submit_batch(SMALL, specs)
-    world.is_stirred = True
-    world.told.small += zip(keys, batch.ids, strict=True)
+    batch = await server.submitter.submit_batch(LIMITED_CLIENT, specs)
+    world.has_changed = True
+    world.acknowledged.limited_submits += zip(keys, batch.ids, strict=True)
 
 
 async def suspend(world: World, server: Server) -> None:
-    """Suspend the tenant, or let it go on."""
-    if world.dice.random() < 0.5:
+    """Suspend or resume the tenant."""
+    if world.rng.random() < 0.5:
         await server.tenants.suspend(CLIENT, ID)
     else:
         await server.tenants.resume(CLIENT, ID)
-    world.is_stirred = True
+    world.has_changed = True
 
 
-async def replan(world: World, server: Server) -> None:
-    """Let more or fewer of its tasks run at once."""
-    most = world.dice.choice((1, MOST))
-    await server.plans.update_plan(CLIENT, PLAN.name, {"max_running": most})
-    world.is_stirred = True
+async def change_quota(world: World, server: Server) -> None:
+    """Change the concurrency quota of the plan."""
+    max_running = world.rng.choice((1, MAX_RUNNING))
+    await server.plans.update_plan(CLIENT, PLAN.name, {"max_running": max_running})
+    world.has_changed = True
 
 
 def _spec(world: World, key: str | None) -> TaskSpec:
-    asks = key is None and world.dice.random() < 0.5
-    concurrency = ConcurrencyRequest(key="one", limit=1) if asks else None
+    has_concurrency_key = key is None and world.rng.random() < 0.5
+    concurrency = ConcurrencyRequest(key="one", limit=1) if has_concurrency_key else None
     return complete(
         TaskRequest(command=["true"], idempotency_key=key, concurrency=concurrency), PLAN
     )

@@ -1,6 +1,6 @@
-"""The audit raises no false alarm: what it calls impossible is never there, not for a moment.
+"""The audit raises no false alarms: what it reports as drift never exists, not even briefly.
 
-`DULY_TORTURE=1` looks ten times as often.
+`DULY_TORTURE=1` runs ten times as many seeds.
 """
 
 import os
@@ -16,9 +16,9 @@ from tests.interleavings.participants import SETTINGS
 from tests.interleavings.workload import THEMES, WEIGHTS
 
 SEEDS = 10 if "DULY_TORTURE" in os.environ else 1
-LATE = timedelta(hours=1)
-TAKES_TIME = {DriftKind.ORPHANED, DriftKind.ABOVE_OVERRIDE}
-"""What is there for a moment while all goes as it should."""
+AUDIT_LATE_AFTER = timedelta(hours=1)
+TRANSIENT = {DriftKind.ORPHANED, DriftKind.ABOVE_OVERRIDE}
+"""Findings that exist briefly in normal operation."""
 LOSES_ENDS = """
 create function lose() returns trigger language plpgsql as 'begin return null; end';
 create trigger lose before insert on ends for each row
@@ -26,36 +26,36 @@ create trigger lose before insert on ends for each row
 """
 
 
-async def look(conn: asyncpg.Connection) -> None:
-    """Go through everything at once; raises when something cannot be."""
-    audit_checks = AuditChecks(SETTINGS, LATE)
+async def audit(conn: asyncpg.Connection) -> None:
+    """Run all checks of the audit; raises AssertionError for a finding that is not transient."""
+    audit_checks = AuditChecks(SETTINGS, AUDIT_LATE_AFTER)
     for walk, first in (*audit_checks.live(), *audit_checks.history()):
         piece = await walk(conn, first)
         assert piece.last is None
-        impossible = [one for one in piece.findings if one.kind not in TAKES_TIME]
-        assert impossible == []
+        unexpected = [finding for finding in piece.findings if finding.kind not in TRANSIENT]
+        assert unexpected == []
 
 
 @pytest.mark.parametrize("theme", THEMES)
-async def test_nothing_impossible_is_ever_seen(dsn, monkeypatch, theme):
+async def test_the_audit_finds_nothing_at_any_point_of_a_run(dsn, monkeypatch, theme):
     async with exploring(dsn, monkeypatch) as explorer:
         for seed in range(SEEDS):
-            await explorer.run(seed, theme, look)
+            await explorer.run(seed, theme, audit)
 
 
-async def test_what_is_impossible_would_be_seen(dsn, monkeypatch):
+async def test_the_audit_finds_a_lost_task(dsn, monkeypatch):
     async with exploring(dsn, monkeypatch, LOSES_ENDS) as explorer:
         with pytest.raises(InvariantViolated, match="LOST_TASK"):
             for seed in range(20):
-                await explorer.run(seed, "cancels", look)
+                await explorer.run(seed, "cancels", audit)
 
 
-async def test_repairs_break_no_law_even_if_they_come_too_early(dsn, monkeypatch):
+async def test_premature_repairs_violate_no_invariant(dsn, monkeypatch):
     monkeypatch.setitem(WEIGHTS, "repair", 20)
     monkeypatch.setitem(WEIGHTS, "sweep", 2)
     repairs = 0
     async with exploring(dsn, monkeypatch) as explorer:
         for seed in range(10 * SEEDS):
             for theme in ("joins", "losses"):
-                repairs += (await explorer.run(seed, theme)).told.repairs
+                repairs += (await explorer.run(seed, theme)).acknowledged.repairs
     assert repairs > 2

@@ -1,6 +1,6 @@
-"""Servers, nodes and clients, made of the real components; time moves only when told to.
+"""Servers, nodes and clients, made of the real components; time moves only on request.
 
-Everything that an actor is told is kept in `told`.
+All responses that actors receive are recorded in `acknowledged`.
 """
 
 import itertools
@@ -23,8 +23,8 @@ from duly.model.tenant import Credential, Plan
 from duly.store.accounts.tenants import digest
 from duly.store.fleet import nodes
 from duly.store.maintenance import audit
-from tests.interleavings.acknowledgements import Answer, Told
-from tests.interleavings.participants import LATE, Node, Server, make_server
+from tests.interleavings.acknowledgements import Acknowledgements, Answer
+from tests.interleavings.participants import AUDIT_LATE_AFTER, Node, Server, make_server
 from tests.interleavings.stepped_database import CURRENT, SteppedDatabase
 
 PLAN = Plan(
@@ -37,7 +37,7 @@ PLAN = Plan(
 CLIENT = Credential(
     tenant_id=1, tenant="default", user_id=None, user=None, scopes=frozenset(), plan=PLAN
 )
-CLEAN = """
+DELETE_ALL = """
     delete from schedules; delete from occurrences;
     delete from live; delete from tasks; delete from attempts; delete from ends;
     delete from stopping_attempts;
@@ -47,67 +47,65 @@ CLEAN = """
     delete from edges; delete from ended_upstreams; delete from graphs;
     delete from graph_operations; delete from artifact_uses; delete from artifacts
 """
-GONE = -1
-BATCH = 3
-"""How many tasks a batch with a key has."""
+NO_INCARNATION = -1
+BATCH_SIZE = 3
+"""Tasks in a batch with a key."""
 TIERS = ("basic", "regular", "premium", "premium")
-"""The last one fits on no node, unless an administrator says otherwise."""
+"""The last one fits on no node without a capacity override."""
 CONDITIONS = (Condition.SUCCESS, Condition.SUCCESS, Condition.FAILURE, Condition.ALWAYS)
-ENDINGS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CAPPED, Outcome.EXPIRED, Outcome.EXPIRED)
+OUTCOMES = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CAPPED, Outcome.EXPIRED, Outcome.EXPIRED)
 
 
 class World:
-    """All of it, for one seed."""
+    """The system under test, for one seed."""
 
-    def __init__(
-        self, database: SteppedDatabase, monitor: asyncpg.Connection, dice: Random
-    ) -> None:
-        self.told = Told()
+    def __init__(self, database: SteppedDatabase, monitor: asyncpg.Connection, rng: Random) -> None:
+        self.acknowledged = Acknowledgements()
         self.servers: list[Server] = []
         self.nodes: list[Node] = []
         self.reserved: list[int] = []
         self.schedules: list[int] = []
         self.graphs: list[int] = []
         self.occurrences: list[list[int]] = []
-        """The tasks of those that were run out of turn."""
-        self.dice = dice
+        """The tasks of schedules that were run by hand."""
+        self.rng = rng
         self.now = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
         self.database = database
         self._monitor = monitor
         self._names = itertools.count(1)
         self._unstamped: list[Answer] = []
-        self.is_stirred = True
-        """Whether anything happened since the last round of placing."""
-        self.is_placed = True
-        """Whether there was a round of placing since the last poll."""
+        self.has_changed = True
+        """Whether anything changed since the last scheduling round."""
+        self.has_placed = True
+        """Whether there was a scheduling round since the last poll."""
 
     def is_idle(self, kind: str) -> bool:
-        """Say whether it would hardly do anything now, as far as can be guessed."""
+        """Return True if an operation would probably have no effect now."""
         match kind:
             case "place":
-                return not self.is_stirred
+                return not self.has_changed
             case "poll":
-                return not self.is_placed
+                return not self.has_placed
             case "report":
                 return not any(node.held for node in self.nodes)
             case _:
                 return False
 
     def monotonic(self) -> float:
-        """Stand in for the machine's clock: it moves with PostgreSQL's."""
+        """Replace the clock of the machine by one that moves with PostgreSQL's."""
         return self.now.timestamp()
 
     async def begin(self) -> None:
-        """Make two servers, of which the first leads, a node or two, and some work on them."""
-        await self._monitor.execute(CLEAN)
+        """Create two servers, of which the first leads, one or two nodes, and some tasks."""
+        await self._monitor.execute(DELETE_ALL)
         await self._monitor.execute("insert into clock values ($1)", self.now)
         for _ in range(2):
             self.servers.append(self._server())
             await self.servers[-1].cluster_manager.tick()
-        for _ in range(self.dice.choice((1, 1, 2))):
+        for _ in range(self.rng.choice((1, 1, 2))):
             await self._add_node()
-        await self.submit_batch(self.servers[0], [None] * self.dice.randrange(2, 7))
-        for _ in range(self.dice.choice((0, 1))):
+        await self.submit_batch(self.servers[0], [None] * self.rng.randrange(2, 7))
+        for _ in range(self.rng.choice((0, 1))):
             await self.servers[0].resource_manager.tick()
             for node in self.nodes:
                 await self.poll(self.servers[0], node)
@@ -116,7 +114,7 @@ class World:
         return make_server(f"server {next(self._names)}", self.database)
 
     def replace(self, server: Server) -> None:
-        """Put a fresh server where one has died."""
+        """Replace a server that was killed by a new one."""
         self.servers[self.servers.index(server)] = self._server()
 
     async def _add_node(self) -> None:
@@ -124,12 +122,12 @@ class World:
         node.incarnation = (await self._join(node.name)).incarnation
 
     async def make_node(self) -> Node:
-        """Make a node whose agent has not joined yet."""
+        """Create a node whose agent has not joined yet."""
         name = f"node-{next(self._names)}"
         async with self.database.connection() as conn:
-            made = await nodes.add(conn, name, digest(name), {})
-        assert made is not None
-        self.nodes.append(Node(made, name, GONE))
+            node_id = await nodes.add(conn, name, digest(name), {})
+        assert node_id is not None
+        self.nodes.append(Node(node_id, name, NO_INCARNATION))
         return self.nodes[-1]
 
     async def _join(self, name: str) -> wire.JoinResponse:
@@ -138,140 +136,142 @@ class World:
         return await self._any_server().cluster_manager.join(name, request)
 
     def _any_server(self) -> Server:
-        return self.dice.choice(self.servers)
+        return self.rng.choice(self.servers)
 
-    async def move(self, by: timedelta) -> None:
-        """Let time pass, for PostgreSQL and for the processes alike."""
+    async def advance(self, by: timedelta) -> None:
+        """Advance the time of PostgreSQL and of all processes."""
         self.now += by
-        self.is_stirred = True
+        self.has_changed = True
         await self._monitor.execute("update clock set at = $1", self.now)
 
-    def tell(self, op: str, about: int, value: bool = True, asked: Answer | None = None) -> Answer:
-        """Keep what an actor was told; `stamp` adds its place among the writes."""
+    def record(
+        self, op: str, subject: int, value: bool = True, request: Answer | None = None
+    ) -> Answer:
+        """Record a response to an actor; `stamp` adds its position in the journal."""
         actor = CURRENT.get()
-        answer = Answer(op, about, value, asked, actor and actor.pid)
-        self.told.answers.append(answer)
+        answer = Answer(op, subject, value, request, actor and actor.pid)
+        self.acknowledged.answers.append(answer)
         self._unstamped.append(answer)
         return answer
 
     async def stamp(self) -> None:
-        """Say of the latest answers when they were given; called whenever all stand still."""
+        """Set the journal position of the latest responses; called whenever all actors are idle."""
         if self._unstamped:
-            place = await self._monitor.fetchval("select last_value from journal_seq_seq")
+            position = await self._monitor.fetchval("select last_value from journal_seq_seq")
             for answer in self._unstamped:
-                answer.place = place
+                answer.position = position
             self._unstamped.clear()
 
-    # What actors do. Each of these is one actor's work, from its first statement to its answer.
+    # The operations of actors, each from its first statement to its response.
 
     async def submit(self, server: Server, key: str | None) -> None:
-        spec = spec_of(self.dice, key, run_at=self.now + timedelta(seconds=4))
-        answer = await server.submitter.submit(CLIENT, spec)
-        self.told.submits.append((key, spec, answer.id, answer.created))
+        spec = spec_of(self.rng, key, run_at=self.now + timedelta(seconds=4))
+        admitted = await server.submitter.submit(CLIENT, spec)
+        self.acknowledged.submits.append((key, spec, admitted.id, admitted.created))
 
     async def submit_batch(self, server: Server, keys: list[str | None]) -> None:
-        specs = [spec_of(self.dice, key) for key in keys]
+        specs = [spec_of(self.rng, key) for key in keys]
         batch = await server.submitter.submit_batch(CLIENT, specs)
-        self.is_stirred = True
+        self.has_changed = True
         for key, spec, task in zip(keys, specs, batch.ids, strict=True):
-            self.told.submits.append((key, spec, task, False))
+            self.acknowledged.submits.append((key, spec, task, False))
 
-    async def submit_whole(self, server: Server, key: str, body: str) -> None:
-        """Submit a batch under a key, as a client does that does not know whether it has before."""
+    async def submit_keyed_batch(self, server: Server, key: str, body: str) -> None:
+        """Submit a batch under a key, possibly a repetition."""
         specs = [
             complete(TaskRequest(name=f"batch {number} of {body}", command=["true"]), PLAN)
-            for number in range(BATCH)
+            for number in range(BATCH_SIZE)
         ]
         batch = await server.submitter.submit_batch(CLIENT, specs, key=key)
-        self.is_stirred = True
-        self.told.batches.append((body, batch.ids))
+        self.has_changed = True
+        self.acknowledged.batches.append((body, batch.ids))
 
-    async def submit_after(self, server: Server, upstreams: list[int]) -> None:
-        """Submit a task that waits for others, whatever has become of them by now."""
+    async def submit_downstream(self, server: Server, upstreams: list[int]) -> None:
+        """Submit a task that depends on others, which may have ended."""
         spec = msgspec.structs.replace(
-            spec_of(self.dice, None),
-            depends_on=[Dependency(str(task), self.dice.choice(CONDITIONS)) for task in upstreams],
+            spec_of(self.rng, None),
+            depends_on=[Dependency(str(task), self.rng.choice(CONDITIONS)) for task in upstreams],
         )
-        answer = await server.submitter.submit(CLIENT, spec)
-        self.is_stirred = True
-        self.told.submits.append((None, spec, answer.id, answer.created))
+        admitted = await server.submitter.submit(CLIENT, spec)
+        self.has_changed = True
+        self.acknowledged.submits.append((None, spec, admitted.id, admitted.created))
 
     async def cancel(self, server: Server, task: int) -> None:
-        found = await server.canceller.cancel(CLIENT, [task])
-        self.tell("cancel", task, task in found)
+        cancelled = await server.canceller.cancel(CLIENT, [task])
+        self.record("cancel", task, task in cancelled)
 
     async def mark(self, server: Server, task: int) -> None:
-        status = self.dice.choice((Status.DONE, Status.FAILED))
+        status = self.rng.choice((Status.DONE, Status.FAILED))
         try:
             await server.marker.mark(CLIENT, task, Mark(status, "seen elsewhere", None))
         except Conflict:
-            self.tell("mark", task, False)
+            self.record("mark", task, False)
             return
-        self.tell("mark", task)
-        self.told.marks.append((task, status))
+        self.record("mark", task)
+        self.acknowledged.marks.append((task, status))
 
     async def pause(self, server: Server, task: int) -> None:
-        self.told.alone.add(task)
-        self.tell("paused", task, task in await server.pauser.pause(CLIENT, [task]))
+        self.acknowledged.paused_alone.add(task)
+        self.record("paused", task, task in await server.pauser.pause(CLIENT, [task]))
 
     async def resume(self, server: Server, task: int) -> None:
-        self.told.alone.add(task)
+        self.acknowledged.paused_alone.add(task)
         resumed = await server.pauser.resume(CLIENT, [task])
-        self.tell("resumed", task, bool(resumed))
-        self.is_stirred = True
+        self.record("resumed", task, bool(resumed))
+        self.has_changed = True
 
     async def update(self, server: Server, task: int) -> None:
-        what = self.dice.choice(("priority", "name", "run_at"))
+        field = self.rng.choice(("priority", "name", "run_at"))
         value: Any = {
             "priority": next(self._names),
             "name": f"renamed {next(self._names)}",
-            "run_at": self.dice.choice((None, self.now + timedelta(seconds=3))),
-        }[what]
-        await self._change(server, task, what, value)
+            "run_at": self.rng.choice((None, self.now + timedelta(seconds=3))),
+        }[field]
+        await self._change(server, task, field, value)
 
     async def resize(self, server: Server, task: int) -> None:
-        await self._change(server, task, "tier", self.dice.choice(TIERS))
+        await self._change(server, task, "tier", self.rng.choice(TIERS))
 
-    async def _change(self, server: Server, task: int, what: str, value: Any) -> None:
-        self.told.tried_updates.append((task, what, value))
-        asked = value.isoformat() if isinstance(value, datetime) else value
-        await server.updater.update(CLIENT, task, {what: asked})
-        self.told.updates.append((task, what, value))
-        self.is_stirred = True
+    async def _change(self, server: Server, task: int, field: str, value: Any) -> None:
+        self.acknowledged.tried_updates.append((task, field, value))
+        encoded = value.isoformat() if isinstance(value, datetime) else value
+        await server.updater.update(CLIENT, task, {field: encoded})
+        self.acknowledged.updates.append((task, field, value))
+        self.has_changed = True
 
     async def poll(self, server: Server, node: Node) -> None:
-        self.is_placed = False
+        self.has_placed = False
         poll = wire.PollRequest(
             incarnation=node.incarnation, held=list(node.held), wait=0.0, latest=node.latest
         )
         try:
-            orders = await server.polls.answer(node.id, poll)
+            response = await server.polls.answer(node.id, poll)
         except Fenced:
             self._drop_all(node)
             return
         if poll.incarnation == node.incarnation:
-            for start in orders.start:
+            for start in response.start:
                 node.latest = max(node.latest, start.ref.token)
-                node.held.setdefault(start.ref, self.dice.choice(ENDINGS))
-            self._obey(node, orders.stop)
+                node.held.setdefault(start.ref, self.rng.choice(OUTCOMES))
+            self._apply_stops(node, response.stop)
 
     async def heartbeat(self, server: Server, node: Node, *, stopping: bool = False) -> None:
         incarnation = node.incarnation
-        beat = wire.Heartbeat(incarnation=incarnation, held=list(node.held))
-        asked = self.tell("asked", incarnation)
+        heartbeat = wire.Heartbeat(incarnation=incarnation, held=list(node.held))
+        request = self.record("request", incarnation)
         try:
             await server.cluster_manager.renew(node.id, incarnation, stopping=stopping)
         except Fenced:
             self._drop_all(node)
             return
-        self.tell("renewed", incarnation, asked=asked)
+        self.record("renewed", incarnation, request=request)
         if stopping:
-            self.tell("stopping", incarnation)
-        stops = await server.polls.stops_for(node.id, beat)
+            self.record("stopping", incarnation)
+        stops = await server.polls.stops_for(node.id, heartbeat)
         if incarnation == node.incarnation:
-            self._obey(node, stops)
+            self._apply_stops(node, stops)
 
-    def _obey(self, node: Node, stops: list[wire.Stop]) -> None:
+    def _apply_stops(self, node: Node, stops: list[wire.Stop]) -> None:
         for stop in stops:
             if stop.why == "lost":
                 if stop.ref in node.held:
@@ -284,82 +284,86 @@ class World:
         node.held.clear()
 
     async def report(self, server: Server, node: Node) -> None:
-        """Report some of what is held, and again some of what was reported or lost before."""
+        """Report some of the held attempts, and some that were reported or lost before."""
         refs = [*node.held.items(), *list(node.past.items())[-4:]]
-        chosen = self.dice.sample(refs, min(len(refs), self.dice.choice((1, 2, 3))))
+        chosen = self.rng.sample(refs, min(len(refs), self.rng.choice((1, 2, 3))))
         node.reported.update(ref for ref, _ in chosen)
-        self.told.tried_reports.update(ref for ref, _ in chosen)
+        self.acknowledged.tried_reports.update(ref for ref, _ in chosen)
         reports = [wire.AttemptReport(ref=ref, outcome=outcome) for ref, outcome in chosen]
         accepted = await server.queue_manager.report(node.id, reports)
         for (ref, outcome), is_accepted in zip(chosen, accepted, strict=True):
             node.held.pop(ref, None)
             node.past[ref] = outcome
-            self.is_stirred = True
-            self.told.reports.append((ref, outcome, is_accepted))
+            self.has_changed = True
+            self.acknowledged.reports.append((ref, outcome, is_accepted))
 
     async def join(self, node: Node) -> None:
-        """Start the node's agent anew; what it held is gone."""
+        """Restart the agent of a node, which drops its attempts."""
         self._drop_all(node)
         node.incarnation = 0
         joined = await self._join(node.name)
         node.incarnation = joined.incarnation
-        self.is_stirred = True
+        self.has_changed = True
 
     async def leave(self, server: Server, node: Node) -> None:
-        """Stop the node's agent, which holds nothing any more."""
-        incarnation, node.incarnation = node.incarnation, GONE
+        """Stop the agent of a node, which holds no attempts."""
+        incarnation, node.incarnation = node.incarnation, NO_INCARNATION
         await server.cluster_manager.leave(node.id, incarnation)
 
     async def drain(self, server: Server, node: Node, draining: bool) -> None:
-        asked = self.tell("asked", node.id)
+        request = self.record("request", node.id)
         await server.cluster_manager.drain(node.id, draining=draining)
-        self.tell("drain", node.id, draining, asked)
-        self.is_stirred = True
+        self.record("drain", node.id, draining, request)
+        self.has_changed = True
 
     async def sweep(self, server: Server) -> None:
         term = server.cluster_manager.term
-        asked = self.tell("asked", 0)
-        # How long a look takes here says nothing: time passes between any two statements.
+        request = self.record("request", 0)
+        # The sweep skips ticks by measured duration, which is meaningless with a stepped clock.
         server.queue_manager._sweep.make_due()
         await server.queue_manager.tick()
         if term is not None:
-            self.tell("swept", term.number, asked=asked)
+            self.record("swept", term.number, request=request)
 
     async def repair(self, server: Server) -> None:
-        """Repair at once whatever looks wrong at the moment, without making sure that it stays."""
+        """Repair all current findings at once, without confirming that they persist."""
         term = server.cluster_manager.term
         if term is None:
             return
         async with self.database.connection() as conn:
-            piece = await audit.walk_live(conn, (0,), 1000, late=LATE, grace=timedelta(0))
+            piece = await audit.walk_live(
+                conn, (0,), 1000, late=AUDIT_LATE_AFTER, grace=timedelta(0)
+            )
         repaired = await server.repairer.repair(term, piece.findings)
-        self.told.repairs += len(repaired)
+        self.acknowledged.repairs += len(repaired)
 
-    async def alone(
-        self, server: Server, what: str, work: Callable[[], Coroutine[None, None, Any]]
+    async def run_exclusively(
+        self, server: Server, loop: str, work: Callable[[], Coroutine[None, None, Any]]
     ) -> None:
-        """Do what a loop of the server does: never twice at the same time."""
-        server.busy.add(what)
-        if what == "place":
-            self.is_stirred = False
+        """Run the tick of a server loop, which never runs twice concurrently."""
+        server.busy.add(loop)
+        if loop == "place":
+            self.has_changed = False
         try:
             await work()
         finally:
-            server.busy.discard(what)
-            self.is_placed = self.is_placed or what == "place"
-            self.is_stirred = self.is_stirred or what in ("commit", "sweep")
+            server.busy.discard(loop)
+            self.has_placed = self.has_placed or loop == "place"
+            self.has_changed = self.has_changed or loop in ("commit", "sweep")
 
 
-def spec_of(dice: Random, key: str | None, run_at: datetime | None = None) -> TaskSpec:
-    """Return something to submit; a key comes with one of two bodies."""
-    choice = dice if key is None else Random(f"{key} {dice.random() < 0.15}")
+def spec_of(rng: Random, key: str | None, run_at: datetime | None = None) -> TaskSpec:
+    """Return a random task; a key has one of two bodies."""
+    source = rng if key is None else Random(f"{key} {rng.random() < 0.15}")
     request = TaskRequest(
-        name=f"task {choice.randrange(1000)}",
+        name=f"task {source.randrange(1000)}",
         command=["true"],
-        max_attempts=choice.choice((1, 3, 3)),
-        on_lost=choice.choice(("retry", "retry", "fail")),
-        priority=choice.choice((0, 0, 1)),
+        max_attempts=source.choice((1, 3, 3)),
+        on_lost=source.choice(("retry", "retry", "fail")),
+        priority=source.choice((0, 0, 1)),
     )
     spec = complete(request, PLAN)
-    is_late = run_at is not None and key is None and choice.random() < 0.2
-    return msgspec.structs.replace(spec, idempotency_key=key, run_at=run_at if is_late else None)
+    is_scheduled = run_at is not None and key is None and source.random() < 0.2
+    return msgspec.structs.replace(
+        spec, idempotency_key=key, run_at=run_at if is_scheduled else None
+    )

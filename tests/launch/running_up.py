@@ -14,7 +14,7 @@ from typing import TypeVar
 from duly.client.sync import Client
 from duly.store.embedded import postmaster
 from duly.store.embedded.embedded_postgres import EmbeddedPostgres
-from tests import left_groups
+from tests import stale_cgroups
 
 DULY = str(Path(sys.executable).with_name("duly"))
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class Machine:
         EmbeddedPostgres(self.data).stop()
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
-        left_groups.remove([self.data / "agent"])
+        stale_cgroups.remove([self.data / "agent"])
 
 
 class Up:

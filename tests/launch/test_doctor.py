@@ -54,7 +54,7 @@ def test_a_server_that_is_not_there_is_told(tmp_path, environment):
 
 
 def test_a_full_disk_is_told(tmp_path, environment, monkeypatch):
-    monkeypatch.setattr(doctor, "NEEDED_DISK", 2**80)
+    monkeypatch.setattr(doctor, "MIN_DISK_BYTES", 2**80)
     assert look(tmp_path, environment)["disk"].level is Level.MISSING
 
 

@@ -16,7 +16,7 @@ from duly.launch.tls import Certificate, find_certificate
 from tests.launch.place import Place
 from tests.launch.running_up import DULY
 
-AT_ONCE = Patience(total=timedelta(0))
+NO_RETRIES = Patience(total=timedelta(0))
 EC = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
 
 
@@ -86,13 +86,13 @@ def what_clients_say(url: str, key: str, ca_file: Path | None) -> list[str]:
     """Return what both clients say about a server that they cannot speak to."""
 
     async def ask() -> None:
-        async with AsyncClient(url, key, ca_file=ca_file, patience=AT_ONCE) as client:
+        async with AsyncClient(url, key, ca_file=ca_file, patience=NO_RETRIES) as client:
             await client.list_servers()
 
     with pytest.raises(Unreachable) as async_error:
         asyncio.run(ask())
     with (
-        Client(url, key, ca_file=ca_file, patience=AT_ONCE) as client,
+        Client(url, key, ca_file=ca_file, patience=NO_RETRIES) as client,
         pytest.raises(Unreachable) as error,
     ):
         client.list_servers()

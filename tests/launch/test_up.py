@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 
 from duly.store.embedded import postmaster
-from tests.conftest import plant
+from tests.conftest import copy_data
 from tests.launch.running_up import DULY, Machine, Up, until
 from tests.launch.still import standing_still
 
@@ -43,16 +43,16 @@ def machine():
 
 
 @pytest.fixture
-def planted(machine, made_before):
+def planted(machine, data_template):
     """For what is not about the first start: the folder has a PostgreSQL already."""
-    plant(made_before, machine.data)
+    copy_data(data_template, machine.data)
 
 
 @pytest.fixture(scope="module")
-def lasting(made_before):
+def lasting(data_template):
     """One that outlives whatever the tests do to it, and ends as it should after all of them."""
     with new_machine() as machine:
-        plant(made_before, machine.data)
+        copy_data(data_template, machine.data)
         up = machine.up().ready()
         up.wait_for("^pages:")
         yield up

@@ -1,8 +1,8 @@
 """The load generator of a run: clients for tasks, schedules and graphs, in a process of its own.
 
-It runs in the client's own network, knows every server, and writes each call into the history
-before and after. What it is to do is in a file that only its user can read, because a key is in
-it; SIGTERM ends it after the calls that are under way.
+It runs on the clients' host, knows every server, and records each call in the history before and
+after. Its options are in a file with mode 600, because they include a key; SIGTERM ends it after
+the calls in progress.
 """
 
 import functools
@@ -29,25 +29,33 @@ from tests.torture.ledger import Ledger
 from tests.torture.paused_tasks import PausedTasks
 from tests.torture.schedule_client import ScheduleClient
 
-PATIENCE = Patience(total=timedelta(seconds=15))
-MOVES = {"submit": 62, "batch": 4, "repeat": 8, "reuse": 1, "cancel": 6, "get": 13, "wait": 6}
-MOVES |= {"pause": 4}
-SOON = ("cancel", "pause")
-"""What had better be done to a task that is not over."""
-BATCH = (5, 40)
-REMEMBERED = 200
-"""How many of its latest submissions a client comes back to."""
-RECENT = 20
-"""How many of them a new one may wait for: what has ended long ago is nothing to wait for."""
-CATCH_UP = 2.0
-"""Seconds of silence that a client makes up for; more would be a flood after each fault."""
-LONGEST_WAIT = 5.0
+CLIENT_PATIENCE = Patience(total=timedelta(seconds=15))
+OPERATION_WEIGHTS = {
+    "submit": 62,
+    "batch": 4,
+    "repeat": 8,
+    "reuse": 1,
+    "cancel": 6,
+    "get": 13,
+    "wait": 6,
+}
+OPERATION_WEIGHTS |= {"pause": 4}
+OPERATIONS_ON_LIVE_TASKS = ("cancel", "pause")
+"""Operations that are drawn for one of the latest tasks, which probably has not ended."""
+BATCH_SIZES = (5, 40)
+MAX_REMEMBERED_SUBMISSIONS = 200
+"""Earlier submissions that a client may repeat, read, pause or cancel."""
+MAX_UPSTREAM_CANDIDATES = 20
+"""Earlier submissions that a new one may depend on; older tasks have ended long ago."""
+MAX_CATCH_UP_SECONDS = 2.0
+"""How far a client catches up after an outage; more would cause a flood after each fault."""
+WAIT_TIMEOUT_SECONDS = 5.0
 HISTORY = "history.jsonl"
 
 
 @dataclass(frozen=True)
-class Orders:
-    """What the runner tells this process."""
+class LoadOptions:
+    """The options of this process, written by the runner."""
 
     urls: str
     key: str
@@ -56,10 +64,10 @@ class Orders:
     clients: int = 8
     rate: float = 28.0
     """Calls per second, all clients together."""
-    longest: float = 20.0
-    """Seconds that a task takes at most."""
+    max_task_seconds: float = 20.0
+    """The longest duration of a task."""
     backlog: int = 600
-    """Waiting tasks from which on nobody submits, so that a run ends soon after its last fault."""
+    """The number of waiting tasks above which clients stop to submit, so that a run ends soon."""
 
     def write(self, file: Path) -> None:
         file.touch(mode=0o600)
@@ -73,103 +81,113 @@ class Orders:
 
 @dataclass
 class Submission:
-    """A submission that was made once, and what is known of it."""
+    """A submission that may be repeated, and its task."""
 
     key: str
     fields: TaskFields
     task: str | None = None
-    """Its id, once a server told it."""
+    """The task id, once it was acknowledged."""
 
 
-class Traffic:
-    """Tells the clients to go on, to hold back, or to stop."""
+class FlowControl:
+    """Lets clients submit while the backlog is small, and stops them at the end."""
 
-    def __init__(self, orders: Orders) -> None:
-        self._orders = orders
-        self.enough = threading.Event()
-        self.room = threading.Event()
-        self.room.set()
+    def __init__(self, options: LoadOptions) -> None:
+        self._options = options
+        self.stopped = threading.Event()
+        self.may_submit = threading.Event()
+        self.may_submit.set()
 
     def watch(self) -> None:
-        """Look once a second whether too much waits."""
-        with Client(self._orders.urls, self._orders.key, patience=PATIENCE) as client:
-            while not self.enough.wait(1.0):
+        """Check the backlog once a second."""
+        with Client(self._options.urls, self._options.key, patience=CLIENT_PATIENCE) as client:
+            while not self.stopped.wait(1.0):
                 try:
                     waiting = client.status()["tasks"]["waiting"]
                 except DulyError:
-                    continue  # the submitters meet the same trouble, and write it down
-                if waiting > self._orders.backlog:
-                    self.room.clear()
+                    continue  # the other clients meet and record the same error
+                if waiting > self._options.backlog:
+                    self.may_submit.clear()
                 else:
-                    self.room.set()
+                    self.may_submit.set()
 
 
-class Caller(threading.Thread):
-    """One client: makes a move, writes it down, waits for its next turn."""
+class TaskClient(threading.Thread):
+    """One client, which makes calls at a fixed rate and records them."""
 
-    def __init__(self, number: int, orders: Orders, traffic: Traffic) -> None:
+    def __init__(self, number: int, options: LoadOptions, flow: FlowControl) -> None:
         super().__init__(name=f"client-{number}")
-        self._dice = Random(f"{orders.seed}/{number}")
-        self._client = Client(_rotated(orders.urls, number), orders.key, patience=PATIENCE)
-        self._interval = orders.clients / orders.rate
-        self._traffic = traffic
-        self._recorder = Recorder(orders.folder / HISTORY, self.name)
-        self._halts = PausedTasks(self._client, self._recorder, self._dice)
-        self._longest = orders.longest
-        self._ledger = Ledger(orders.folder)
-        self._made: list[Submission] = []
+        self._rng = Random(f"{options.seed}/{number}")
+        self._client = Client(_rotated(options.urls, number), options.key, patience=CLIENT_PATIENCE)
+        self._interval = options.clients / options.rate
+        self._flow = flow
+        self._recorder = Recorder(options.folder / HISTORY, self.name)
+        self._paused_tasks = PausedTasks(self._client, self._recorder, self._rng)
+        self._max_task_seconds = options.max_task_seconds
+        self._ledger = Ledger(options.folder)
+        self._submissions: list[Submission] = []
         self._count = 0
 
     def run(self) -> None:
-        due = time.monotonic() + self._dice.random() * self._interval
-        while not self._traffic.enough.wait(max(due - time.monotonic(), 0.0)):
-            if not self._halts.resume_one():
-                self._move()
-            due = max(due, time.monotonic() - CATCH_UP) + self._interval
-        self._halts.leave()
+        due = time.monotonic() + self._rng.random() * self._interval
+        while not self._flow.stopped.wait(max(due - time.monotonic(), 0.0)):
+            if not self._paused_tasks.resume_one():
+                self._operate()
+            due = max(due, time.monotonic() - MAX_CATCH_UP_SECONDS) + self._interval
+        self._paused_tasks.resume_all()
         self._client.close()
         self._recorder.close()
 
-    def _move(self) -> None:
-        move = self._dice.choices(list(MOVES), weights=list(MOVES.values()))[0]
-        if move in ("submit", "batch") and not self._traffic.room.is_set():
-            move = "get"
-        if move == "submit" or (move != "batch" and not self._made):
-            recent = [one.task for one in self._made[-RECENT:] if one.task is not None]
+    def _operate(self) -> None:
+        operation = self._rng.choices(
+            list(OPERATION_WEIGHTS), weights=list(OPERATION_WEIGHTS.values())
+        )[0]
+        if operation in ("submit", "batch") and not self._flow.may_submit.is_set():
+            operation = "get"
+        if operation == "submit" or (operation != "batch" and not self._submissions):
+            recent = [
+                made.task
+                for made in self._submissions[-MAX_UPSTREAM_CANDIDATES:]
+                if made.task is not None
+            ]
             self._submit(Submission(self._next_key(), self._task(recent)))
-        elif move == "batch":
+        elif operation == "batch":
             self._batch()
         else:
-            among = self._made[-2:] if move in SOON else self._made
-            self._come_back(move, self._dice.choice(among))
+            candidates = (
+                self._submissions[-2:]
+                if operation in OPERATIONS_ON_LIVE_TASKS
+                else self._submissions
+            )
+            self._revisit(operation, self._rng.choice(candidates))
 
-    def _come_back(self, move: str, earlier: Submission) -> None:
-        if move == "reuse":
+    def _revisit(self, operation: str, earlier: Submission) -> None:
+        if operation == "reuse":
             other: TaskFields = {**earlier.fields, "name": "another body under the same key"}
             self._submit(Submission(earlier.key, other), op="repeat")
-        elif move == "repeat" or earlier.task is None:
+        elif operation == "repeat" or earlier.task is None:
             self._submit(earlier, op="repeat")
         else:
-            self._ask(move, earlier.task)
+            self._call_on(operation, earlier.task)
 
-    def _submit(self, what: Submission, op: Literal["submit", "repeat"] = "submit") -> None:
-        answer = self._recorder.call(
+    def _submit(self, submission: Submission, op: Literal["submit", "repeat"] = "submit") -> None:
+        task = self._recorder.call(
             op,
-            lambda: self._client.submit(**{**what.fields, "idempotency_key": what.key}),
-            args=what.fields,
-            key=what.key,
+            lambda: self._client.submit(**{**submission.fields, "idempotency_key": submission.key}),
+            args=submission.fields,
+            key=submission.key,
         )
-        if answer is not None:
-            what.task = answer["id"]
+        if task is not None:
+            submission.task = task["id"]
         if op == "submit":
-            self._made.append(what)
-            del self._made[:-REMEMBERED]
+            self._submissions.append(submission)
+            del self._submissions[:-MAX_REMEMBERED_SUBMISSIONS]
 
     def _batch(self) -> None:
         key = self._next_key()
         tasks = [
-            self._task([f"t{one}" for one in range(number)], ref=f"t{number}")
-            for number in range(self._dice.randint(*BATCH))
+            self._task([f"t{earlier}" for earlier in range(number)], ref=f"t{number}")
+            for number in range(self._rng.randint(*BATCH_SIZES))
         ]
         self._recorder.call(
             "batch",
@@ -178,25 +196,25 @@ class Caller(threading.Thread):
             key=key,
         )
 
-    def _ask(self, move: str, task: str) -> None:
+    def _call_on(self, operation: str, task: str) -> None:
         args = {"task": task}
-        match move:
+        match operation:
             case "cancel":
                 self._recorder.call("cancel", lambda: self._client.cancel_task(task), args=args)
             case "pause":
-                self._halts.pause(task)
+                self._paused_tasks.pause(task)
             case "get":
                 self._recorder.call("get", lambda: self._client.get_task(task), args=args)
             case _:
-                wait = functools.partial(self._client.wait, task, timeout=LONGEST_WAIT)
+                wait = functools.partial(self._client.wait, task, timeout=WAIT_TIMEOUT_SECONDS)
                 self._recorder.call("wait", wait, args=args)
 
-    def _task(self, among: Sequence[str], ref: str | None = None) -> TaskFields:
-        """Draw a task, and what of `among` it waits for."""
-        fields = task_mix.draw(self._dice, self._longest)
+    def _task(self, candidates: Sequence[str], ref: str | None = None) -> TaskFields:
+        """Draw a task that depends on some of `candidates`."""
+        fields = task_mix.draw(self._rng, self._max_task_seconds)
         milli = round(fields["resources"]["cpu"] * 1000)
         fields["source"] = self._ledger.script(fields["source"], cpu_milli=milli)
-        if upstreams := task_mix.upstreams(self._dice, among):
+        if upstreams := task_mix.upstreams(self._rng, candidates):
             fields["depends_on"] = upstreams
         if ref is not None:
             fields["ref"] = ref
@@ -208,52 +226,52 @@ class Caller(threading.Thread):
 
 
 def _rotated(urls: str, number: int) -> str:
-    """Let every client begin with another server."""
-    listed = urls.split(",")
-    first = number % len(listed)
-    return ",".join(listed[first:] + listed[:first])
+    """Return the URLs in an order that depends on the number of the client."""
+    all_urls = urls.split(",")
+    first = number % len(all_urls)
+    return ",".join(all_urls[first:] + all_urls[:first])
 
 
-def _schedule_client(orders: Orders, traffic: Traffic) -> ScheduleClient:
+def _schedule_client(options: LoadOptions, flow: FlowControl) -> ScheduleClient:
     return ScheduleClient(
-        Client(orders.urls, orders.key, patience=PATIENCE),
-        Recorder(orders.folder / HISTORY, "timetable"),
-        Random(f"{orders.seed}/timetable"),
-        Ledger(orders.folder),
-        traffic.enough,
+        Client(options.urls, options.key, patience=CLIENT_PATIENCE),
+        Recorder(options.folder / HISTORY, "schedules"),
+        Random(f"{options.seed}/schedules"),
+        Ledger(options.folder),
+        flow.stopped,
     )
 
 
-def _graph_client(orders: Orders, traffic: Traffic) -> GraphClient:
+def _graph_client(options: LoadOptions, flow: FlowControl) -> GraphClient:
     return GraphClient(
-        Client(orders.urls, orders.key, patience=PATIENCE),
-        Recorder(orders.folder / HISTORY, "weaver"),
-        Random(f"{orders.seed}/weaver"),
-        Ledger(orders.folder),
-        traffic,
+        Client(options.urls, options.key, patience=CLIENT_PATIENCE),
+        Recorder(options.folder / HISTORY, "graphs"),
+        Random(f"{options.seed}/graphs"),
+        Ledger(options.folder),
+        flow,
     )
 
 
 def main(file: Path) -> int:
-    """Do as told until there is enough; anything but an answer of Duly's is a mistake of ours."""
-    orders = Orders.read(file)
-    traffic = Traffic(orders)
-    signal.signal(signal.SIGTERM, lambda *_: traffic.enough.set())
-    broken: list[threading.ExceptHookArgs] = []
+    """Run all clients until SIGTERM; return 1 if one raised an unexpected exception."""
+    options = LoadOptions.read(file)
+    flow = FlowControl(options)
+    signal.signal(signal.SIGTERM, lambda *_: flow.stopped.set())
+    failures: list[threading.ExceptHookArgs] = []
 
-    def note(args: threading.ExceptHookArgs) -> None:
-        broken.append(args)
+    def record_failure(args: threading.ExceptHookArgs) -> None:
+        failures.append(args)
         threading.__excepthook__(args)
 
-    threading.excepthook = note
-    threads = [threading.Thread(target=traffic.watch)]
-    threads += [Caller(number, orders, traffic) for number in range(orders.clients)]
-    threads += [_schedule_client(orders, traffic), _graph_client(orders, traffic)]
+    threading.excepthook = record_failure
+    threads = [threading.Thread(target=flow.watch)]
+    threads += [TaskClient(number, options, flow) for number in range(options.clients)]
+    threads += [_schedule_client(options, flow), _graph_client(options, flow)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return 1 if broken else 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

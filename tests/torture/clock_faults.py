@@ -3,52 +3,54 @@
 import random
 import threading
 
-from tests.torture.clocks import RIGHT
+from tests.torture.clocks import NO_OFFSET
 from tests.torture.cluster import Cluster
-from tests.torture.fault import Inflicted
+from tests.torture.fault import InjectedFault
 
-SWING = 1.5
-"""Seconds between two jumps of a clock that swings; programs look once a second."""
-
-
-def server_clock_jumps(cluster: Cluster, dice: random.Random) -> Inflicted:
-    return _jump(cluster, dice.choice(cluster.server_names), dice)
+OSCILLATION_SECONDS = 1.5
+"""Seconds between two jumps of an oscillating clock; programs read the offset once a second."""
 
 
-def agent_clock_jumps(cluster: Cluster, dice: random.Random) -> Inflicted:
-    return _jump(cluster, dice.choice(cluster.node_names), dice)
+def server_clock_jumps(cluster: Cluster, rng: random.Random) -> InjectedFault:
+    return _jump(cluster, rng.choice(cluster.server_names), rng)
 
 
-def clock_swings(cluster: Cluster, dice: random.Random) -> Inflicted:
-    """Let a server's or an agent's clock be 5 seconds ahead and behind, in turn."""
-    name = dice.choice(cluster.names)
-    enough = threading.Event()
-    thread = threading.Thread(target=_swing, args=(cluster, name, enough), daemon=True)
+def agent_clock_jumps(cluster: Cluster, rng: random.Random) -> InjectedFault:
+    return _jump(cluster, rng.choice(cluster.node_names), rng)
+
+
+def clock_swings(cluster: Cluster, rng: random.Random) -> InjectedFault:
+    """Set the clock of a server or agent 5 seconds ahead and behind, alternating."""
+    name = rng.choice(cluster.names)
+    stopped = threading.Event()
+    thread = threading.Thread(target=_oscillate, args=(cluster, name, stopped), daemon=True)
     thread.start()
 
     def undo() -> None:
-        enough.set()
+        stopped.set()
         thread.join()
-        cluster.faketime(name, RIGHT)
+        cluster.faketime(name, NO_OFFSET)
 
-    return Inflicted(name, dice.uniform(10, 20), undo)
+    return InjectedFault(name, rng.uniform(10, 20), undo)
 
 
-def database_clock_jumps(cluster: Cluster, dice: random.Random) -> Inflicted:
-    offset = dice.choice(("+60", "-60"))
+def database_clock_jumps(cluster: Cluster, rng: random.Random) -> InjectedFault:
+    offset = rng.choice(("+60", "-60"))
     cluster.postgres.clock(offset)
-    return Inflicted(offset, dice.uniform(10, 20), lambda: cluster.postgres.clock(RIGHT))
+    return InjectedFault(offset, rng.uniform(10, 20), lambda: cluster.postgres.clock(NO_OFFSET))
 
 
-def _jump(cluster: Cluster, name: str, dice: random.Random) -> Inflicted:
-    offset = dice.choice(("+3600", "-3600"))
+def _jump(cluster: Cluster, name: str, rng: random.Random) -> InjectedFault:
+    offset = rng.choice(("+3600", "-3600"))
     cluster.faketime(name, offset)
-    return Inflicted(f"{name} {offset}", dice.uniform(5, 20), lambda: cluster.faketime(name, RIGHT))
+    return InjectedFault(
+        f"{name} {offset}", rng.uniform(5, 20), lambda: cluster.faketime(name, NO_OFFSET)
+    )
 
 
-def _swing(cluster: Cluster, name: str, enough: threading.Event) -> None:
+def _oscillate(cluster: Cluster, name: str, stopped: threading.Event) -> None:
     while True:
         for offset in ("+5", "-5"):
             cluster.faketime(name, offset)
-            if enough.wait(SWING):
+            if stopped.wait(OSCILLATION_SECONDS):
                 return

@@ -1,32 +1,32 @@
 """Sets the clock of a running program, with libfaketime.
 
-Only the time of day is set, as a person or NTP would: durations (CLOCK_MONOTONIC and
-CLOCK_BOOTTIME) go on as they are.
+Only the time of day changes, as by a person or NTP: CLOCK_MONOTONIC and CLOCK_BOOTTIME are not
+affected.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-RIGHT = "+0"
-SHARED = Path("/dev/shm")
+NO_OFFSET = "+0"
+SHARED_MEMORY = Path("/dev/shm")
 
 
 def are_settable() -> bool:
-    """Say whether libfaketime is here."""
+    """Return True if libfaketime is installed."""
     return bool(LIBRARIES)
 
 
 class Clock:
-    """The clock of one program, in a file that it reads again every second."""
+    """The clock of one program, whose offset is in a file that is read every second."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self.set(RIGHT)
+        self.set(NO_OFFSET)
         self._file.chmod(0o644)
 
-    def around(self, args: Sequence[str]) -> list[str]:
-        """Return the command that runs `args` by this clock."""
+    def wrap(self, args: Sequence[str]) -> list[str]:
+        """Return the command that runs `args` with this clock."""
         if not are_settable():
             return list(args)
         _sweep()
@@ -36,12 +36,12 @@ class Clock:
             "FAKETIME_CACHE_DURATION": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
-        # Not in the environment of whatever changes the user on the way: the library's shared
-        # memory would belong to root.
+        # Set only after the user was changed: otherwise the library's shared memory would belong
+        # to root.
         return ["env", *(f"{name}={value}" for name, value in settings.items()), *args]
 
     def set(self, offset: str) -> None:
-        """Set it off by so much from now on: `+1h`, `-5`, `+0`."""
+        """Set the offset from now on: `+1h`, `-5`, `+0`."""
         new = self._file.with_suffix(".new")
         new.write_text(offset + "\n")
         new.chmod(0o644)
@@ -49,8 +49,8 @@ class Clock:
 
 
 def _sweep() -> None:
-    """Remove what the library left of processes that were killed; their pids come back."""
-    for file in SHARED.glob("*faketime_s*m_*"):
+    """Remove the shared memory of killed processes, whose pids may be reused."""
+    for file in SHARED_MEMORY.glob("*faketime_s*m_*"):
         pid = file.name.rpartition("_")[2]
         if pid.isdecimal() and not Path("/proc", pid).exists():
             file.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """A cluster of real processes, each on its own virtual host, into which faults can be injected.
 
-Everything goes by the names of the hosts. The lease times are the defaults, because the
-promises are about those.
+Servers and nodes are identified by the names of their hosts. The lease times are the defaults,
+because the promises are about those.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from duly.store import migrate
 from duly.store.accounts.tenants import create_admin_key, digest, generate_key
 from duly.store.database import Database
 from duly.store.fleet import nodes
-from tests import left_groups
-from tests.torture.clocks import RIGHT, Clock
+from tests import stale_cgroups
+from tests.torture.clocks import NO_OFFSET, Clock
 from tests.torture.disks import fill, free
 from tests.torture.network import Host, Network
 from tests.torture.postgres import PostgresPair
@@ -35,12 +35,12 @@ from tests.torture.processes import Program, until
 
 DULY = [str(Path(sys.executable).with_name("duly"))]
 PORT = 8470
-NODE_DISK = 256
-"""Megabytes that a node has for everything."""
+NODE_DISK_MB = 256
+"""The size of a node's disk in megabytes."""
 
 
-async def make_secrets(dsn: str) -> tuple[str, str]:
-    """Make an administrator's key and a join token for any number of nodes."""
+async def create_secrets(dsn: str) -> tuple[str, str]:
+    """Create an administrator's key, and a join token for any number of nodes."""
     async with await Database.connect(dsn) as database, database.connection() as conn:
         token = generate_key("dulyjoin")
         await nodes.add_token(conn, digest(token), lasts=timedelta(hours=2), uses=None)
@@ -55,7 +55,7 @@ async def _migrate(dsn: str) -> None:
 
 @dataclass
 class Member:
-    """A server or an agent: where it is, how it is started, and what runs now."""
+    """A server or an agent: its host, its command, and its running program."""
 
     host: Host
     args: list[str]
@@ -68,7 +68,7 @@ class Member:
 
 
 class Cluster:
-    """N servers and M nodes on one pair of PostgreSQL servers."""
+    """Servers and nodes on one pair of PostgreSQL servers."""
 
     def __init__(
         self,
@@ -96,13 +96,13 @@ class Cluster:
 
     def __enter__(self) -> Self:
         asyncio.run(_migrate(self.postgres.local_dsn))
-        self.key, token = asyncio.run(make_secrets(self.postgres.local_dsn))
+        self.key, token = asyncio.run(create_secrets(self.postgres.local_dsn))
         self._write_private("dsn", self.postgres.dsn)
         self._write_private("token", token)
         for name in self.server_names:
             self._members[name] = self._server(name)
         for name in self.node_names:
-            self.network.disk(name, self.folder / name, NODE_DISK)
+            self.network.disk(name, self.folder / name, NODE_DISK_MB)
             self._members[name] = self._node(name)
         try:
             for name in self.names:
@@ -118,11 +118,11 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Kill everything, and leave nothing of it on the machine."""
+        """Kill all processes, and remove their cgroups."""
         for name in self._members:
             self.thaw_node(name)
             self._host(name).kill_all()
-        left_groups.remove(self.folder / name / "data" for name in self.node_names)
+        stale_cgroups.remove(self.folder / name / "data" for name in self.node_names)
 
     @property
     def names(self) -> list[str]:
@@ -136,7 +136,7 @@ class Cluster:
         return f"http://{self._host(name).address}:{PORT}"
 
     def client(self, *names: str, seconds: float = 60) -> Client:
-        """Return a client that speaks from the host `client` to all servers, or to those named.
+        """Return a client of all servers, or of the named ones.
 
         It may be used in this thread only inside `client_host.entered()`.
         """
@@ -144,22 +144,26 @@ class Cluster:
         return Client(urls, self.key, patience=Patience(total=timedelta(seconds=seconds)))
 
     def start(self, name: str) -> None:
-        """Start a server or an agent; a server is waited for as long as it tries to begin."""
+        """Start a server or an agent, unless it runs."""
         member = self._members[name]
         with self._lock:
             if member.is_running():
                 return
             log = self.folder / f"{name}-{time.monotonic_ns()}.log"
             env = {**self._settings, "HOME": str(self.folder / "home")}
-            args = member.clock.around([*DULY, *member.args])
+            args = member.clock.wrap([*DULY, *member.args])
             member.program = member.host.spawn(args, log=log, env=env)
             member.is_stopped = False
-            self._hosts_by_number.clear()  # it may get another number, and another one its own
+            self._hosts_by_number.clear()  # numbers may be reassigned
 
     def await_server(self, name: str, seconds: float = 30) -> None:
-        """Wait until a server says that it is ready."""
+        """Wait until a server has logged that it is ready."""
         program = self.program(name)
-        until(lambda: program.said("ready:") or self._ended(program), f"{name} to serve", seconds)
+        until(
+            lambda: program.has_logged("ready:") or self._ended(program),
+            f"{name} to serve",
+            seconds,
+        )
 
     def await_node(self, name: str, seconds: float = 60) -> None:
         """Wait until a node holds a lease."""
@@ -171,7 +175,7 @@ class Cluster:
         return program
 
     def kill(self, name: str) -> None:
-        """Kill a server or an agent, and nothing that it has started."""
+        """Kill a server or an agent, but not its children."""
         self.program(name).kill()
 
     def stop(self, name: str) -> None:
@@ -183,18 +187,18 @@ class Cluster:
         self.program(name).send(signal.SIGCONT)
 
     def restart(self, name: str, seconds: float = 60) -> None:
-        """Stop a server or an agent in an orderly way, and start it again."""
+        """Stop a server or an agent gracefully, and start it again."""
         code = self.program(name).stop(seconds)
         assert code == 0, f"{name} ended with {code}: {self.program(name).log}"
         self.start(name)
 
     def kill_node(self, name: str) -> None:
-        """Let a node lose its power: every process of it is gone, and its link is down."""
+        """Simulate a power failure: kill every process of a node, and take its link down."""
         self.network.unplug(name)
         self._host(name).kill_all()
 
     def revive_node(self, name: str) -> None:
-        """Give a node its power back."""
+        """Start a node after `kill_node`."""
         self.network.plug_in(name)
         self.start(name)
 
@@ -205,7 +209,7 @@ class Cluster:
         self._host(name).thaw()
 
     def faketime(self, name: str, offset: str) -> None:
-        """Set the clock of a server or an agent off, such as `+1h`; `+0` is the right time."""
+        """Set the clock offset of a server or an agent, such as `+1h` or `+0`."""
         self._members[name].clock.set(offset)
 
     def fill_disk(self, name: str) -> None:
@@ -215,19 +219,19 @@ class Cluster:
         free(self.folder / name)
 
     def is_up(self, name: str) -> bool:
-        """Say whether a server or an agent runs, and is neither stopped nor without its link."""
+        """Return True if a server or an agent runs, and is not stopped by SIGSTOP."""
         member = self._members[name]
         return member.is_running() and not member.is_stopped
 
-    def answers(self, name: str) -> bool:
-        """Say whether a server answers, and its database answers it."""
+    def is_responding(self, name: str) -> bool:
+        """Return True if a server responds, which includes its database."""
         try:
-            return bool(self._ask(name, "/v1/status").get("server"))
+            return bool(self._get(name, "/v1/status").get("server"))
         except (OSError, HTTPException, ValueError):
             return False
 
-    def wait_for(self, seconds: float) -> None:
-        """Let a fault go on for a while."""
+    def sleep(self, seconds: float) -> None:
+        """Sleep while a fault lasts."""
         time.sleep(seconds)
 
     @property
@@ -235,27 +239,27 @@ class Cluster:
         return sorted((self.postgres.primary.name, self.postgres.standby.name))
 
     def leader(self) -> str | None:
-        """Return which server leads at this moment, as PostgreSQL knows it."""
-        rows = self._look("select server from duly.terms where expires_at > duly.now()")
+        """Return the name of the server that leads, by the database."""
+        rows = self._query("select server from duly.terms where expires_at > duly.now()")
         if not rows:
             return None
         number = rows[0]["server"]
         if number not in self._hosts_by_number:
-            self._learn_numbers()
+            self._read_server_numbers()
         return self._hosts_by_number.get(number)
 
     def term(self) -> int:
         """Return the number of the current or latest term."""
-        rows = self._look("select term from duly.terms order by term desc")
+        rows = self._query("select term from duly.terms order by term desc")
         return int(rows[0]["term"]) if rows else 0
 
     def leases_since(self, term: int) -> int:
-        """Return how many tasks run that were leased in a later term than `term`."""
-        rows = self._look("select 1 from duly.live where status = 'running' and term > $1", term)
+        """Return the number of running tasks that were leased in a term after `term`."""
+        rows = self._query("select 1 from duly.live where status = 'running' and term > $1", term)
         return len(rows)
 
     def holds_lease(self, name: str) -> bool:
-        rows = self._look(
+        rows = self._query(
             "select 1 from duly.nodes n join duly.incarnations i on i.node_id = n.id"
             " where n.name = $1 and i.ended_at is null and i.expires_at > duly.now()",
             name,
@@ -263,8 +267,8 @@ class Cluster:
         return bool(rows)
 
     def running_on(self, name: str) -> list[int]:
-        """Return the tasks that a node has leases of, as PostgreSQL knows it."""
-        rows = self._look(
+        """Return the tasks that are leased to a node, by the database."""
+        rows = self._query(
             "select l.id from duly.live l join duly.nodes n on n.id = l.node_id"
             " where n.name = $1 and l.status = 'running'",
             name,
@@ -272,38 +276,38 @@ class Cluster:
         return [row["id"] for row in rows]
 
     def heal(self) -> None:
-        """Undo everything that was done to hosts, processes, clocks and disks; start what ended."""
+        """Heal all faults of hosts, processes, clocks and disks; start what has ended."""
         self.network.heal()
         for name, member in self._members.items():
             self.thaw_node(name)
-            member.clock.set(RIGHT)
+            member.clock.set(NO_OFFSET)
             if name in self.node_names:
                 self.free_disk(name)
             if member.is_stopped:
                 self.resume(name)
             self.start(name)
 
-    def _look(self, statement: str, *args: object) -> list[asyncpg.Record]:
-        """Read from the primary; nothing while it does not answer."""
+    def _query(self, statement: str, *args: object) -> list[asyncpg.Record]:
+        """Query the primary; return nothing while it does not respond."""
         try:
             return self.postgres.primary.query(statement, *args, seconds=5)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
             return []
 
-    def _learn_numbers(self) -> None:
-        """Ask each server which number it has; one that does not answer is left out."""
+    def _read_server_numbers(self) -> None:
+        """Read the number of each server that responds."""
         for name in self.server_names:
             with suppress(OSError, HTTPException, ValueError, KeyError):
-                said = self._ask(name, "/v1/status")
-                self._hosts_by_number[int(said["server"].removeprefix("server-"))] = name
+                status = self._get(name, "/v1/status")
+                self._hosts_by_number[int(status["server"].removeprefix("server-"))] = name
 
-    def _ask(self, name: str, path: str) -> dict[str, str]:
+    def _get(self, name: str, path: str) -> dict[str, str]:
         with self.client_host.entered():
             conn = HTTPConnection(self._host(name).address, PORT, timeout=2)
             try:
                 conn.request("GET", path, headers={"Authorization": f"Bearer {self.key}"})
-                answer: dict[str, str] = json.loads(conn.getresponse().read())
-                return answer
+                body: dict[str, str] = json.loads(conn.getresponse().read())
+                return body
             finally:
                 conn.close()
 
@@ -333,5 +337,5 @@ class Cluster:
     @staticmethod
     def _ended(program: Program) -> bool:
         if not program.is_running():
-            raise AssertionError(f"it ended:\n{program.log.read_text()[-3000:]}")
+            raise AssertionError(f"the program ended:\n{program.log.read_text()[-3000:]}")
         return False

@@ -1,4 +1,4 @@
-"""A whole cluster in namespaces, for the tests of one file together."""
+"""A cluster in namespaces, shared by the tests of a file."""
 
 import os
 import shutil
@@ -16,22 +16,22 @@ from tests.torture.postgres import PostgresPair
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """A folder that the tasks' users and PostgreSQL's can reach, unlike pytest's own.
+    """A folder that the users of tasks and of PostgreSQL can enter, unlike pytest's own.
 
-    DULY_KEEP keeps it, for whoever wants to know what the processes have said.
+    DULY_KEEP keeps it, with the logs of all processes.
     """
-    place = Path(tempfile.mkdtemp(prefix="duly-torture-"))
-    place.chmod(0o755)
-    yield place
+    path = Path(tempfile.mkdtemp(prefix="duly-torture-"))
+    path.chmod(0o755)
+    yield path
     if not os.environ.get("DULY_KEEP"):
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
 def network(folder: Path) -> Iterator[Network]:
-    why_not = namespaces.lacking()
-    if why_not:
-        pytest.skip(why_not)
+    missing = namespaces.missing_requirement()
+    if missing:
+        pytest.skip(missing)
     with Network() as network:
         yield network
 

@@ -1,7 +1,6 @@
 """The contents of the database at the end of a run, as values.
 
-It can be written to a file and read again, so that a run can be judged after its database is
-gone.
+The dump can be saved to a file, so that a run can be judged later without its database.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from tests.torture.journal import Step
 
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What was stored of a submission."""
+    """A row of the table of tasks."""
 
     id: int
     tenant_id: int = 1
@@ -53,7 +52,7 @@ class LiveRow(msgspec.Struct, frozen=True, kw_only=True):
     token: int | None = None
     incarnation_id: int | None = None
     ready_ago: float = 0.0
-    """For how many seconds it might have started, by PostgreSQL's clock."""
+    """Seconds since it was ready to start, by PostgreSQL's clock."""
 
 
 class EndRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,14 +82,14 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IncarnationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One life of an agent."""
+    """An incarnation of an agent."""
 
     id: int
     node_id: int = 1
     capacity: dict[str, Any] = {}
     ended_at: datetime | None = None
     is_late: bool = False
-    """Whether its lease has run out without its being ended."""
+    """Whether its lease has expired and it was not ended."""
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +103,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SubmissionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What an idempotency key stands for."""
+    """The task or batch of an idempotency key."""
 
     tenant_id: int = 1
     key: str
@@ -113,7 +112,7 @@ class SubmissionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tenant may have at once; None is no limit."""
+    """The concurrency quota of a tenant; None means no limit."""
 
     id: int
     max_running: int | None = None
@@ -121,14 +120,14 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An unusual step in the life of a task."""
+    """An event of a task."""
 
     task_id: int
     kind: str
 
 
 class EdgeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task waits for, and how that must end."""
+    """A dependency of a task, with its condition."""
 
     dependant_id: int
     upstream_id: int
@@ -136,7 +135,7 @@ class EdgeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that were submitted as one."""
+    """A graph and its tasks."""
 
     id: int
     name: str | None = None
@@ -144,17 +143,17 @@ class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule that is still there, and when it fires next."""
+    """A schedule that was not removed, and its next fire time."""
 
     id: int
     next_run_at: datetime | None = None
     paused: bool = False
     due_ago: float = 0.0
-    """For how many seconds its next fire time has passed, by PostgreSQL's clock."""
+    """Seconds since its next fire time, by PostgreSQL's clock."""
 
 
 class OccurrenceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a fire time, or of several in a row that were missed."""
+    """The occurrence of a fire time, or of several missed ones in a row."""
 
     schedule_id: int
     fire_at: datetime
@@ -165,15 +164,15 @@ class OccurrenceRow(msgspec.Struct, frozen=True, kw_only=True):
     times: int = 1
 
     @property
-    def led_to(self) -> str | None:
-        """Return what it became, in words; None if nothing."""
+    def result_text(self) -> str | None:
+        """Return a description of the task or graph; None if there is none."""
         if self.graph_id is not None:
             return f"the graph {self.graph_id}"
         return None if self.task_id is None else f"the task {self.task_id}"
 
 
 class DatabaseDump(msgspec.Struct, frozen=True, kw_only=True):
-    """The tables, and the journal of how they came to be."""
+    """All tables, and the journal of their changes."""
 
     tasks: list[TaskRow] = []
     live: list[LiveRow] = []
@@ -191,15 +190,15 @@ class DatabaseDump(msgspec.Struct, frozen=True, kw_only=True):
     tenants: list[TenantRow] = []
     shapes: dict[int, dict[str, Any]] = {}
     keys: dict[int, dict[str, Any]] = {}
-    """The key of a shape and its limit, if it has one."""
+    """The concurrency keys and limits of shapes, by shape."""
     journal: list[Step] = []
 
     def save(self, path: Path) -> None:
-        """Write all of it to a file."""
+        """Write the dump to a file."""
         path.write_bytes(msgspec.msgpack.encode(self))
 
 
-READ: Mapping[str, tuple[type[msgspec.Struct], str]] = {
+STATEMENTS: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     "tasks": (
         TaskRow,
         "select id, tenant_id, shape_id, name, payload, labels, max_attempts, on_lost, priority,"
@@ -264,12 +263,12 @@ READ: Mapping[str, tuple[type[msgspec.Struct], str]] = {
 
 
 def read(dsn: str) -> DatabaseDump:
-    """Read all of it, in one transaction that sees one moment."""
+    """Read the dump from a database, in one snapshot."""
     return asyncio.run(_read(dsn))
 
 
 def load(path: Path) -> DatabaseDump:
-    """Read what `DatabaseDump.save` has written."""
+    """Read a dump from a file of `DatabaseDump.save`."""
     return msgspec.msgpack.decode(path.read_bytes(), type=DatabaseDump)
 
 
@@ -283,7 +282,7 @@ async def _read(dsn: str) -> DatabaseDump:
         async with conn.transaction(isolation="repeatable_read", readonly=True):
             tables = {
                 name: [row_type(**dict(row)) for row in await conn.fetch(statement)]
-                for name, (row_type, statement) in READ.items()
+                for name, (row_type, statement) in STATEMENTS.items()
             }
             dead = await conn.fetch("select task_id from duly.dead_letters order by task_id")
             shapes = await conn.fetch("select id, needs, concurrency from duly.shapes")

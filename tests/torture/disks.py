@@ -6,7 +6,7 @@ BALLAST = "ballast"
 
 
 def fill(folder: Path) -> None:
-    """Write zeros until the disk of `folder` takes no more."""
+    """Write zeros until the disk of `folder` is full."""
     block = 2**20
     with (folder / BALLAST).open("wb", buffering=0) as file:
         while block:
@@ -17,5 +17,5 @@ def fill(folder: Path) -> None:
 
 
 def free(folder: Path) -> None:
-    """Give the room back."""
+    """Remove the file that fills the disk."""
     (folder / BALLAST).unlink(missing_ok=True)

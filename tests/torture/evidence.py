@@ -1,7 +1,7 @@
 """The evidence about a run, from four independent sources.
 
-What clients were told, what the payloads wrote, what the database says, and which faults were
-inflicted when. An invariant is a function of this value.
+The calls of clients, the ledger of the payloads, the database with its journal, and the injected
+faults. An invariant is a function of this value.
 """
 
 from collections import defaultdict
@@ -24,23 +24,22 @@ from tests.torture.database_dump import (
 )
 from tests.torture.history import Call
 from tests.torture.journal import Step
-from tests.torture.ledger import MARK, Entry
+from tests.torture.ledger import LEDGER_MARK, Entry
 
-BLUR = 0.05
-"""Seconds by which two times may seem out of order: /proc/uptime counts in hundredths.
+CLOCK_TOLERANCE = 0.05
+"""Seconds by which two times may appear out of order: /proc/uptime has a resolution of 0.01 s.
 
-A comparison of two clocks needs it at both ends of a span: what happened right after an instant
-may seem to have happened right before it.
+A comparison of two clocks needs it at both ends of an interval.
 """
-CONVERGED = 30.0
-"""Seconds after the end of a fault in which its consequences may still be felt."""
+CONVERGENCE_SECONDS = 30.0
+"""Seconds after the end of a fault during which its effects are excused."""
 
 
 class FaultInterval(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault that was inflicted; times are of CLOCK_BOOTTIME.
+    """An injected fault, with times of CLOCK_BOOTTIME.
 
-    Only these kinds mean something to the judge, and all others excuse nothing but slowness:
-    `node_frozen` (every process of a host stood still), `node_killed`, `database_clock`.
+    All kinds excuse delays. These also excuse more: `node_frozen` (all processes of a host were
+    frozen), `node_killed`, `database_clock`.
     """
 
     kind: str
@@ -49,22 +48,22 @@ class FaultInterval(msgspec.Struct, frozen=True, kw_only=True):
     healed: float
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that the run was made with, as far as they promise something."""
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of the run that invariants depend on."""
 
     grace: float = 10.0
     max_losses: int = 10
     max_lost_starts: int = 3
     ttl: float = 15.0
-    """How long the lease of a node lasts from its latest renewal."""
+    """How long the lease of a node lasts after its latest renewal."""
 
 
 EMPTY_DUMP = DatabaseDump()
-DEFAULTS = Rules()
+DEFAULT_SETTINGS = RunSettings()
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """Something that must not have happened."""
+    """A violation of an invariant."""
 
     invariant: int
     message: str
@@ -72,7 +71,7 @@ class Violation(msgspec.Struct, frozen=True):
     incarnation: int | None = None
     schedule: int | None = None
     at: float | None = None
-    """When it happened, if that is known, by CLOCK_BOOTTIME."""
+    """When it happened, by CLOCK_BOOTTIME, if that is known."""
 
     def __str__(self) -> str:
         about = "" if self.task is None else f"task {self.task}: "
@@ -81,45 +80,45 @@ class Violation(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is judged.
+    """The input of all invariants.
 
-    `phase` says how far the run is: `going` while tasks may still run, `quiet` when every task
-    must have ended, because all is healed and nothing is submitted any more.
+    `phase` is `going` while tasks may still run, and `quiet` when every task must have ended,
+    because all faults are healed and nothing is submitted any more.
     """
 
-    books: DatabaseDump = EMPTY_DUMP
+    dump: DatabaseDump = EMPTY_DUMP
     calls: Sequence[Call] = ()
     entries: Sequence[Entry] = ()
-    troubles: Sequence[FaultInterval] = ()
-    rules: Rules = DEFAULTS
+    faults: Sequence[FaultInterval] = ()
+    settings: RunSettings = DEFAULT_SETTINGS
     phase: Literal["going", "quiet"] = "going"
 
     @cached_property
     def tasks(self) -> Mapping[int, TaskRow]:
-        return {row.id: row for row in self.books.tasks}
+        return {row.id: row for row in self.dump.tasks}
 
     @cached_property
     def live(self) -> Mapping[int, LiveRow]:
-        return {row.id: row for row in self.books.live}
+        return {row.id: row for row in self.dump.live}
 
     @cached_property
     def ends(self) -> Mapping[int, EndRow]:
-        return {row.task_id: row for row in self.books.ends}
+        return {row.task_id: row for row in self.dump.ends}
 
     @cached_property
     def graphs(self) -> Mapping[int, GraphRow]:
-        return {row.id: row for row in self.books.graphs}
+        return {row.id: row for row in self.dump.graphs}
 
     @cached_property
     def edges(self) -> Mapping[int, Sequence[EdgeRow]]:
-        """What each task waits for."""
-        found: defaultdict[int, list[EdgeRow]] = defaultdict(list)
-        for edge in self.books.edges:
-            found[edge.dependant_id].append(edge)
-        return found
+        """The dependencies of each task."""
+        by_task: defaultdict[int, list[EdgeRow]] = defaultdict(list)
+        for edge in self.dump.edges:
+            by_task[edge.dependant_id].append(edge)
+        return by_task
 
     def tasks_of(self, occurrence: OccurrenceRow) -> Sequence[int]:
-        """Return the tasks that a fire time became."""
+        """Return the tasks of an occurrence."""
         if occurrence.graph_id is not None:
             graph = self.graphs.get(occurrence.graph_id)
             return () if graph is None else graph.task_ids
@@ -128,85 +127,85 @@ class Evidence:
     @cached_property
     def attempts(self) -> Mapping[int, Sequence[AttemptRow]]:
         """The attempts that have ended, by task."""
-        found: defaultdict[int, list[AttemptRow]] = defaultdict(list)
-        for row in self.books.attempts:
-            found[row.task_id].append(row)
-        return found
+        by_task: defaultdict[int, list[AttemptRow]] = defaultdict(list)
+        for row in self.dump.attempts:
+            by_task[row.task_id].append(row)
+        return by_task
 
     @cached_property
-    def paths(self) -> Mapping[int, Sequence[Step]]:
+    def steps_by_task(self) -> Mapping[int, Sequence[Step]]:
         """The steps of each task, in order."""
-        found: defaultdict[int, list[Step]] = defaultdict(list)
-        for step in self.books.journal:
+        by_task: defaultdict[int, list[Step]] = defaultdict(list)
+        for step in self.dump.journal:
             if step.task is not None:
-                found[step.task].append(step)
-        return found
+                by_task[step.task].append(step)
+        return by_task
 
     @cached_property
-    def written(self) -> Mapping[tuple[int, int], Sequence[Entry]]:
-        """The ledger, by (task, attempt)."""
-        found: defaultdict[tuple[int, int], list[Entry]] = defaultdict(list)
+    def entries_by_attempt(self) -> Mapping[tuple[int, int], Sequence[Entry]]:
+        """The entries of the ledger, by (task, attempt)."""
+        by_attempt: defaultdict[tuple[int, int], list[Entry]] = defaultdict(list)
         for entry in self.entries:
-            found[entry.task, entry.attempt].append(entry)
-        return found
+            by_attempt[entry.task, entry.attempt].append(entry)
+        return by_attempt
 
     @cached_property
     def dead_letters(self) -> frozenset[int]:
-        return frozenset(self.books.dead_letters)
+        return frozenset(self.dump.dead_letters)
 
     @cached_property
-    def taken(self) -> frozenset[int]:
-        """The tasks that a person has taken out of the dead letters."""
+    def handled_dead_letters(self) -> frozenset[int]:
+        """The tasks that were dropped or replayed from the dead letters."""
         kinds = ("dropped", "replayed")
-        return frozenset(one.task_id for one in self.books.events if one.kind in kinds)
+        return frozenset(event.task_id for event in self.dump.events if event.kind in kinds)
 
     @cached_property
     def _leased_to(self) -> Mapping[tuple[int | None, int | None], str]:
         """The node of each (task, attempt)."""
         return {
             (step.task, step.attempt): self.nodes[step.node]
-            for step in self.books.journal
+            for step in self.dump.journal
             if step.token is not None and step.node is not None and step.node in self.nodes
         }
 
     @cached_property
-    def last_words(self) -> Mapping[int, float]:
+    def last_entry_at(self) -> Mapping[int, float]:
         """When each task wrote its last entry."""
         return {entry.task: entry.at for entry in self.entries}
 
     @cached_property
     def nodes(self) -> Mapping[int, str]:
-        return {row.id: row.name for row in self.books.nodes}
+        return {row.id: row.name for row in self.dump.nodes}
 
     def node_of(self, entry: Entry) -> str:
-        """Return the node that an entry was written on: as its folder says, or else its lease."""
+        """Return the node on which an entry was written, by its folder, or else by its lease."""
         if entry.node in self.nodes.values():
             return entry.node
         return self._leased_to.get((entry.task, entry.attempt), entry.node)
 
     def writes_ledger(self, task: int) -> bool:
-        """Say whether a task's payload is one that writes the ledger."""
-        return task in self.tasks and MARK in self.tasks[task].source
+        """Return True if the payload of a task writes to the ledger."""
+        return task in self.tasks and LEDGER_MARK in self.tasks[task].source
 
     def clock_stepped(self, since: float, until: float) -> bool:
-        """Say whether PostgreSQL's clock was set between the two times, or was still wrong."""
+        """Return True if PostgreSQL's clock was changed, or was wrong, between two times."""
         return any(
-            one.kind == "database_clock"
-            and one.began - BLUR <= until
-            and since <= one.healed + BLUR
-            for one in self.troubles
+            fault.kind == "database_clock"
+            and fault.began - CLOCK_TOLERANCE <= until
+            and since <= fault.healed + CLOCK_TOLERANCE
+            for fault in self.faults
         )
 
-    def trouble_between(self, since: float, until: float, *, host: str | None = None) -> float:
-        """Return how many of the seconds between fell into a fault or its aftermath.
+    def fault_seconds(self, since: float, until: float, *, host: str | None = None) -> float:
+        """Return how many of the seconds between two times fell into a fault or its aftermath.
 
-        With `host`, only faults of that host count, and they have no aftermath.
+        With `host`, only faults of that host count, without an aftermath.
         """
-        after = CONVERGED if host is None else 0.0
+        aftermath = CONVERGENCE_SECONDS if host is None else 0.0
         spans = sorted(
-            (max(one.began, since), min(one.healed + after, until))
-            for one in self.troubles
-            if host is None or one.host == host
+            (max(fault.began, since), min(fault.healed + aftermath, until))
+            for fault in self.faults
+            if host is None or fault.host == host
         )
         seconds, reached = 0.0, since
         for begin, end in spans:

@@ -1,8 +1,7 @@
 """The interface of a fault: it is injected into a cluster, lasts a while, and is healed.
 
-Inflicting and healing block until they are done; a runner calls them in threads of its
-own. Each fault says by which clock its recovery is measured, from when, and how long
-that may take.
+Injecting and healing block until they are done; the runner calls them in threads. Each fault has a
+criterion of recovery, the time from which recovery is measured, and a target.
 """
 
 import random
@@ -15,8 +14,8 @@ from typing import Protocol
 from tests.torture.cluster import Cluster
 
 
-class Recovered(StrEnum):
-    """What has happened when a cluster is said to be well again."""
+class Criterion(StrEnum):
+    """The criterion by which a cluster has recovered."""
 
     DISPATCH = "dispatch"
     """A task has been leased in a later term."""
@@ -31,69 +30,69 @@ class Recovered(StrEnum):
 class Since(StrEnum):
     """From when recovery is measured."""
 
-    INFLICTED = "inflicted"
+    INJECTED = "injected"
     HEALED = "healed"
 
 
 def now() -> float:
-    """Return the time of this machine by which everything outside the cluster is noted."""
+    """Return the time of CLOCK_BOOTTIME, by which everything outside the cluster is recorded."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def nothing() -> None:
-    """Undo what needs no undoing."""
+def do_nothing() -> None:
+    """Do nothing: the fault needs no healing."""
 
 
 @dataclass
-class Inflicted:
-    """A fault that has happened, and how it is undone."""
+class InjectedFault:
+    """An injected fault, and how it is healed."""
 
     on: str
-    lasts: float = 0.0
-    """Seconds after which it should be healed."""
-    undo: Callable[[], None] = nothing
+    duration: float = 0.0
+    """Seconds after which it is to be healed."""
+    undo: Callable[[], None] = do_nothing
     tasks: list[int] = field(default_factory=list)
-    """What ran where it happened, as far as somebody else must run it again."""
+    """Tasks that ran on the affected node and must be retried elsewhere."""
     term: int = 0
-    """The term in which it happened."""
+    """The term in which it was injected."""
     since: float | None = None
-    """From when recovery is measured, if that is neither its beginning nor its end."""
+    """The time from which recovery is measured, if neither its beginning nor its end."""
     began: float = 0.0
     healed: float | None = None
 
     def heal(self) -> None:
-        """Undo it; the second time nothing is done."""
+        """Heal the fault; a second call does nothing."""
         if self.healed is None:
             self.undo()
             self.healed = now()
 
 
-class Inflict(Protocol):
-    def __call__(self, cluster: Cluster, dice: random.Random) -> Inflicted: ...
+class Inject(Protocol):
+    def __call__(self, cluster: Cluster, rng: random.Random) -> InjectedFault: ...
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One way in which things go wrong."""
+    """A kind of fault, with its recovery target."""
 
     name: str
     kind: str
     """server, node, network, database, clock or disk."""
-    do: Inflict
-    recovered: Recovered
+    injector: Inject
+    criterion: Criterion
     target: float
-    """Seconds."""
+    """Seconds within which the cluster has to recover."""
     since: Since
 
-    def inflict(self, cluster: Cluster, dice: random.Random) -> Inflicted:
-        """Let it happen; whoever calls this calls `heal` of what is returned later on."""
+    def inject(self, cluster: Cluster, rng: random.Random) -> InjectedFault:
+        """Inject the fault; the caller has to call `heal` on the result."""
         began = now()
-        inflicted = self.do(cluster, dice)
-        inflicted.began = inflicted.began or began
-        return inflicted
+        injected = self.injector(cluster, rng)
+        injected.began = injected.began or began
+        return injected
 
-    def clock_starts(self, inflicted: Inflicted) -> float | None:
-        """Return from when recovery is measured; None while that is not yet known."""
-        if inflicted.since is not None:
-            return inflicted.since
-        return inflicted.began if self.since is Since.INFLICTED else inflicted.healed
+    def measured_from(self, injected: InjectedFault) -> float | None:
+        """Return the time from which recovery is measured; None while it is unknown."""
+        if injected.since is not None:
+            return injected.since
+        return injected.began if self.since is Since.INJECTED else injected.healed

@@ -13,103 +13,110 @@ from duly import clock
 from tests.torture import cluster_watch, fault_order
 from tests.torture.cluster import Cluster
 from tests.torture.fault_order import WeightedFault
-from tests.torture.faults import FAULTS, Fault, Inflicted, Recovered
+from tests.torture.faults import FAULTS, Criterion, Fault, InjectedFault
 from tests.torture.run_result import Episode
 
-Say = Callable[[str], None]
-"""Tells whoever waits for a run how far it is."""
-WARM_UP = 5.0
-LAST_FAULT = 30.0
-"""Seconds before the end in which no fault begins any more."""
-PEACE = 1.0
-"""Seconds for which a lane is left in peace after all is well again."""
+Log = Callable[[str], None]
+"""Prints the progress of a run."""
+WARM_UP_SECONDS = 5.0
+FAULT_FREE_TAIL_SECONDS = 30.0
+"""Seconds before the end in which no fault is injected."""
+PAUSE_AFTER_RECOVERY_SECONDS = 1.0
+"""Seconds without a fault in a lane after recovery."""
 
 
 class FaultInjector:
-    """What is done to a cluster; each lane is a thread."""
+    """Injects faults into a cluster, one thread per lane."""
 
     def __init__(
-        self, cluster: Cluster, cards: Sequence[WeightedFault], seed: int, sights: Path, say: Say
+        self,
+        cluster: Cluster,
+        faults: Sequence[WeightedFault],
+        seed: int,
+        observations: Path,
+        log: Log,
     ) -> None:
         self.episodes: list[Episode] = []
-        self.mishaps: list[str] = []
-        """What the lab itself could not do; a run with one of these shows nothing."""
+        self.lab_errors: list[str] = []
+        """Errors of the lab itself, which invalidate the run."""
         self._cluster = cluster
-        self._cards = cards
+        self._faults = faults
         self._seed = seed
-        self._sights = sights
-        self._say = say
+        self._observations = observations
+        self._log = log
         self._began = clock.monotonic()
         self._counts: Counter[str] = Counter()
-        self._lanes = {lane: threading.Lock() for lane in fault_order.lanes(cards)}
+        self._lanes = {lane: threading.Lock() for lane in fault_order.lanes(faults)}
 
-    def run_faults(self, until: float, decks: int | None = None) -> None:
-        """Inflict one fault after the other in every lane, until it is time to end.
+    def run_faults(self, until: float, repetitions: int | None = None) -> None:
+        """Inject one fault after another in every lane, until shortly before `until`.
 
-        With `decks`, it is over as soon as each fault has come so many times.
+        With `repetitions`, return as soon as each fault was injected that many times.
         """
-        time.sleep(WARM_UP)
-        last = until - LAST_FAULT
+        time.sleep(WARM_UP_SECONDS)
+        last = until - FAULT_FREE_TAIL_SECONDS
         threads = [
-            threading.Thread(target=self._go, args=(lane, last, decks), name=lane, daemon=True)
+            threading.Thread(
+                target=self._run_lane, args=(lane, last, repetitions), name=lane, daemon=True
+            )
             for lane in self._lanes
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        if decks is None:
+        if repetitions is None:
             time.sleep(max(until - clock.monotonic(), 0.0))
 
-    def _go(self, lane: str, until: float, decks: int | None) -> None:
-        for step in fault_order.draw(self._cards, lane, self._seed, decks=decks):
+    def _run_lane(self, lane: str, until: float, repetitions: int | None) -> None:
+        for step in fault_order.draw(self._faults, lane, self._seed, repetitions=repetitions):
             time.sleep(step.pause)
-            with self._room(step.card):
+            with self._exclusion(step.fault):
                 if clock.monotonic() > until:
                     return
-                self._inflict(step.card)
+                self._inflict(step.fault)
 
     @contextmanager
-    def _room(self, card: WeightedFault) -> Iterator[None]:
-        """Keep a fault apart from those that it must not meet."""
-        with ExitStack() as held:
+    def _exclusion(self, weighted: WeightedFault) -> Iterator[None]:
+        """Hold the locks of the lanes in which no other fault may be active."""
+        with ExitStack() as locks:
             for lane, lock in self._lanes.items():
-                if card.is_alone or lane == card.lane:
-                    held.enter_context(lock)
+                if weighted.is_exclusive or lane == weighted.lane:
+                    locks.enter_context(lock)
             yield
 
-    def _inflict(self, card: WeightedFault) -> None:
-        """Inflict a fault, undo it, and wait until all is well again, or should be."""
-        fault = FAULTS[card.name]
-        self._counts[card.name] += 1
-        dice = Random(f"{self._seed}/{card.name}/{self._counts[card.name]}")
+    def _inflict(self, weighted: WeightedFault) -> None:
+        """Inject a fault, heal it, and wait until the cluster has recovered or should have."""
+        fault = FAULTS[weighted.name]
+        self._counts[weighted.name] += 1
+        rng = Random(f"{self._seed}/{weighted.name}/{self._counts[weighted.name]}")
         try:
-            inflicted = fault.inflict(self._cluster, dice)
-            time.sleep(max(inflicted.began + inflicted.lasts - clock.monotonic(), 0.0))
-            inflicted.heal()
-        except Exception as error:  # whatever it is, the other faults can still be tried
-            self.mishaps.append(f"[lab] {card.name}: {type(error).__name__}: {error}")
-            self._say(self.mishaps[-1])
+            injected = fault.inject(self._cluster, rng)
+            time.sleep(max(injected.began + injected.duration - clock.monotonic(), 0.0))
+            injected.heal()
+        except Exception as error:  # the other faults can still be injected
+            self.lab_errors.append(f"[lab] {weighted.name}: {type(error).__name__}: {error}")
+            self._log(self.lab_errors[-1])
             self._cluster.heal()
             return
-        episode = self._episode(card, fault, inflicted)
+        episode = self._episode(weighted, fault, injected)
         self.episodes.append(episode)
         lasted = episode.healed - episode.began
-        self._say(f"{self._elapsed(episode.began)} {card.name}: {episode.on} ({lasted:.0f} s)")
-        self._settle(episode)
+        self._log(f"{self._elapsed(episode.began)} {weighted.name}: {episode.on} ({lasted:.0f} s)")
+        self._await_recovery(episode)
 
-    def _episode(self, card: WeightedFault, fault: Fault, inflicted: Inflicted) -> Episode:
-        hosts = [name for name in self._cluster.names if re.search(rf"\b{name}\b", inflicted.on)]
+    def _episode(self, weighted: WeightedFault, fault: Fault, injected: InjectedFault) -> Episode:
+        hosts = [name for name in self._cluster.names if re.search(rf"\b{name}\b", injected.on)]
         return Episode(
-            fault=card.name,
+            fault=weighted.name,
             kind=fault.kind,
-            on=inflicted.on,
+            on=injected.on,
             hosts=tuple(hosts),
-            began=inflicted.began,
-            healed=inflicted.healed or clock.monotonic(),
-            lane=card.lane,
-            clock=fault.recovered,
-            since=fault.clock_starts(inflicted) or clock.monotonic(),
+            began=injected.began,
+            healed=injected.healed or clock.monotonic(),
+            lane=weighted.lane,
+            clock=fault.criterion,
+            since=fault.measured_from(injected) or clock.monotonic(),
             target=fault.target,
         )
 
@@ -117,15 +124,19 @@ class FaultInjector:
         minutes, seconds = divmod(int(at - self._began), 60)
         return f"{minutes:3}:{seconds:02}"
 
-    def _settle(self, episode: Episode) -> None:
-        """Wait until those that were hit are at work again, for as long as that may take."""
+    def _await_recovery(self, episode: Episode) -> None:
+        """Wait until the affected hosts have recovered, at most for the target of the fault."""
         last = episode.healed + episode.target
         while clock.monotonic() < last:
-            sight = cluster_watch.latest(self._sights)
-            if sight is not None and sight.at >= episode.healed and sight.shows(episode.hosts):
+            observation = cluster_watch.latest(self._observations)
+            if (
+                observation is not None
+                and observation.at >= episode.healed
+                and observation.shows(episode.hosts)
+            ):
                 break
-            time.sleep(cluster_watch.INTERVAL)
-        if episode.clock == Recovered.RERUN:
-            # The promise is about a cluster with nothing else wrong.
+            time.sleep(cluster_watch.INTERVAL_SECONDS)
+        if episode.clock == Criterion.RERUN:
+            # The promise assumes that no other fault is active.
             time.sleep(max(episode.since + episode.target - clock.monotonic(), 0.0))
-        time.sleep(PEACE)
+        time.sleep(PAUSE_AFTER_RECOVERY_SECONDS)

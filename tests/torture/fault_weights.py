@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from tests.torture.fault_order import WeightedFault
-from tests.torture.faults import possible
+from tests.torture.faults import available_faults
 
-ON_NODES = frozenset(
+NODE_LANE = frozenset(
     {
         "agent cut off",
         "agent cut off one way",
@@ -14,21 +14,21 @@ ON_NODES = frozenset(
         "node's disk full",
     }
 )
-ALONE = frozenset({"agent killed", "node killed"})
-OFTEN = {"leader killed": 3, "PostgreSQL killed": 2, "server killed": 2}
-"""What happens most often out there, and what is promised most about."""
+EXCLUSIVE = frozenset({"agent killed", "node killed"})
+WEIGHTS = {"leader killed": 3, "PostgreSQL killed": 2, "server killed": 2}
+"""Faults that are frequent in practice, and that promises are about."""
 
 
-def cards(names: Iterable[str] | None = None) -> tuple[WeightedFault, ...]:
-    """Return cards for every fault that this machine can have, or one for each of those named."""
+def weighted_faults(names: Iterable[str] | None = None) -> tuple[WeightedFault, ...]:
+    """Return every available fault with its weight, or the named ones with weight 1."""
     chosen = None if names is None else set(names)
     return tuple(
         WeightedFault(
             fault.name,
-            "nodes" if fault.kind == "node" or fault.name in ON_NODES else "control",
-            is_alone=fault.name in ALONE,
-            count=OFTEN.get(fault.name, 1) if chosen is None else 1,
+            "nodes" if fault.kind == "node" or fault.name in NODE_LANE else "control",
+            is_exclusive=fault.name in EXCLUSIVE,
+            count=WEIGHTS.get(fault.name, 1) if chosen is None else 1,
         )
-        for fault in possible()
+        for fault in available_faults()
         if chosen is None or fault.name in chosen
     )

@@ -1,7 +1,7 @@
 """Computes the fire times of a schedule independently of Duly, by counting seconds.
 
-It knows only the few ways in which the clients of a run say it, and none of Duly's code, so
-that it makes none of Duly's mistakes.
+It supports only the recurrences that the clients of a run use, and none of Duly's code, so that it
+cannot repeat Duly's mistakes.
 """
 
 import re
@@ -15,35 +15,41 @@ CRON = re.compile(r"\*/(\d+) \* \* \* \* \*")
 
 
 def times(
-    written: Mapping[str, Any], anchor: datetime, after: datetime, until: datetime
+    recurrence: Mapping[str, Any], anchor: datetime, after: datetime, until: datetime
 ) -> Iterator[datetime]:
-    """Yield the fire times of a recurrence as it was written, later than one instant, to another.
+    """Yield the fire times of a recurrence after `after`, up to `until`.
 
-    Raises ValueError for a recurrence that no client of a run asks for.
+    Raises ValueError for a recurrence that the clients of a run do not use.
     """
-    last = min(until, datetime.fromisoformat(written["end_at"])) if "end_at" in written else until
-    if "run_at" in written:
-        at = datetime.fromisoformat(written["run_at"])
+    last = (
+        min(until, datetime.fromisoformat(recurrence["end_at"]))
+        if "end_at" in recurrence
+        else until
+    )
+    if "run_at" in recurrence:
+        at = datetime.fromisoformat(recurrence["run_at"])
         if after < at <= last:
             yield at
         return
-    first, step = _grid(written, anchor)
+    first, step = _first_and_interval(recurrence, anchor)
     at = first + max(0, (after - first) // step + 1) * step
     while at <= last:
         yield at
         at += step
 
 
-def _grid(written: Mapping[str, Any], anchor: datetime) -> tuple[datetime, timedelta]:
-    """Return one of its times before all that matter, and how far apart they are.
+def _first_and_interval(
+    recurrence: Mapping[str, Any], anchor: datetime
+) -> tuple[datetime, timedelta]:
+    """Return an early fire time, and the interval between fire times.
 
-    An interval counts from its anchor, which is the first; a cron expression names those seconds
-    of each minute that a number divides, and that number divides 60.
+    An interval starts at its anchor. A cron expression names the seconds of a minute that are
+    multiples of a divisor of 60.
     """
-    every = EVERY.fullmatch(str(written.get("every")))
+    every = EVERY.fullmatch(str(recurrence.get("every")))
     if every:
         return anchor, int(every[1]) * SECOND
-    cron = CRON.fullmatch(str(written.get("cron")))
+    cron = CRON.fullmatch(str(recurrence.get("cron")))
     if cron and 60 % int(cron[1]) == 0:
         return datetime.fromtimestamp(0, anchor.tzinfo), int(cron[1]) * SECOND
-    raise ValueError(f"no client of a run asks for {written}")
+    raise ValueError(f"unsupported recurrence {recurrence}")

@@ -1,7 +1,7 @@
 """Records the calls of clients and their responses as JSON lines.
 
-A call is written down twice: when it is made, and again when it has been answered. So a
-client that is killed in between leaves behind that it had asked, which is all that it knew.
+A call is recorded twice: when it is made, and when it was answered. So a client that is killed in
+between leaves a record of the request.
 """
 
 import itertools
@@ -36,17 +36,17 @@ Op = Literal[
     "cancel graph",
 ]
 SUBMITS = frozenset({"submit", "repeat", "batch", "submit graph"})
-SHOWN = ("id", "ids", "status", "attempt", "failures", "losses", "schedule", "graph")
-"""What is kept of a task that a client was shown, or of a schedule or graph."""
+RESULT_FIELDS = ("id", "ids", "status", "attempt", "failures", "losses", "schedule", "graph")
+"""The recorded fields of a response."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a client; times are of CLOCK_BOOTTIME, and `info` means: nobody knows.
+    """A call of a client, with times of CLOCK_BOOTTIME; `info` means that its effect is unknown.
 
-    `args` are the fields of a submission, `{"tasks": [fields, …]}` of a batch or graph, `{"task":
-    id}` of the others, `{"graph": id}` of what is done to a graph, and `{"schedule": id}` with what
-    is to be changed of a schedule. `result` is a task as it was shown, `{"ids": […]}`, also with
-    the `graph`, `{"graph": id}`, `{"schedule": id}`, or `{"code": …}` of what was refused.
+    `args` are the fields of a submission, `{"tasks": [fields, …]}` of a batch or graph, `{"graph":
+    id}` or `{"schedule": id}` with changed fields for operations on those, and `{"task": id}` for
+    all others. `result` is a task, `{"ids": […]}`, also with the `graph`, `{"graph": id}`,
+    `{"schedule": id}`, or `{"code": …}` of an error.
     """
 
     op: Op
@@ -61,7 +61,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recorder:
-    """Writes down the calls of one client process; its threads may share it."""
+    """Records the calls of one client process; its threads may share it."""
 
     def __init__(self, path: Path, process: str) -> None:
         self._file = path.open("ab", buffering=0)
@@ -73,16 +73,16 @@ class Recorder:
         self._file.close()
 
     def call(
-        self, op: Op, do: Callable[[], T], *, args: Mapping[str, Any], key: str | None = None
+        self, op: Op, request: Callable[[], T], *, args: Mapping[str, Any], key: str | None = None
     ) -> T | None:
-        """Make a call and write down what came of it; None when it was not answered `ok`.
+        """Make a call and record it; return None unless it succeeded.
 
-        A submission needs its key: else nobody could tell afterwards whether a task that is
-        stored is the one whose answer was lost.
+        A submission needs a key: without one, a stored task could not be matched with a submission
+        whose response was lost.
         """
         if op in SUBMITS and key is None:
             raise ValueError(f"a {op} without a key")
-        asked = Call(
+        pending = Call(
             op=op,
             process=self._process,
             number=next(self._numbers),
@@ -90,18 +90,18 @@ class Recorder:
             args=dict(args),
             invoked=monotonic(),
         )
-        self._write(asked)
+        self._write(pending)
         try:
-            answer = do()
+            response = request()
         except (DulyError, TimeoutError) as error:
-            self._write(_failed(asked, error))
+            self._write(_failed(pending, error))
             return None
         self._write(
             msgspec.structs.replace(
-                asked, returned=monotonic(), outcome="ok", result=_shown(answer)
+                pending, returned=monotonic(), outcome="ok", result=_result_fields(response)
             )
         )
-        return answer
+        return response
 
     def _write(self, call: Call) -> None:
         with self._lock:
@@ -109,38 +109,38 @@ class Recorder:
 
 
 def is_definite(error: BaseException) -> bool:
-    """Say whether an error means that nothing was done.
+    """Return True if an error means that the call had no effect.
 
-    A refusal for the rate or for want of a database does not: an earlier try of the same call
-    may have been carried out, and only its answer was lost.
+    A refusal because of the rate or the database does not: an earlier try of the same call may have
+    succeeded, and its response was lost.
     """
     return isinstance(error, DulyError) and not isinstance(error, Unavailable | LimitExceeded)
 
 
 def read(paths: Iterable[Path]) -> list[Call]:
-    """Return the calls in the order in which they were made, each as it was known at last."""
+    """Return the latest record of each call, in the order of invocation."""
     calls: dict[tuple[str, int], Call] = {}
     for path in paths:
         for line in path.read_bytes().splitlines():
             try:
                 call = msgspec.json.decode(line, type=Call)
             except msgspec.DecodeError:
-                continue  # The last line of a client that was killed while it wrote.
+                continue  # The last line of a client that was killed while writing.
             calls[call.process, call.number] = call
     return sorted(calls.values(), key=lambda call: call.invoked)
 
 
-def _failed(asked: Call, error: DulyError | TimeoutError) -> Call:
+def _failed(pending: Call, error: DulyError | TimeoutError) -> Call:
     code = error.code if isinstance(error, DulyError) else "timeout"
     return msgspec.structs.replace(
-        asked,
+        pending,
         returned=monotonic(),
         outcome="fail" if is_definite(error) else "info",
         result={"code": code},
     )
 
 
-def _shown(answer: Any) -> dict[str, Any]:
-    if isinstance(answer, list):
-        return {"ids": answer}
-    return {name: answer[name] for name in SHOWN if name in answer}
+def _result_fields(response: Any) -> dict[str, Any]:
+    if isinstance(response, list):
+        return {"ids": response}
+    return {name: response[name] for name in RESULT_FIELDS if name in response}

@@ -1,10 +1,10 @@
 """Journals every change of tasks, terms and incarnations with triggers in PostgreSQL.
 
-Triggers write it, so that nothing of Duly has a hand in it, and a transaction that comes to
-nothing leaves nothing behind. The order is that of `seq`: whoever holds the lock on a row
-draws the next number, so two steps of one row, and a lease and the term that allows it, are
-in the order in which they took effect, whatever the clock says. `boot` is the time by the
-clock that the ledger and the clients use, and does not jump with PostgreSQL's own.
+Triggers write it, so that it does not depend on Duly's code, and a transaction that is rolled back
+leaves no steps. The order is that of `seq`, which is drawn under the lock of the row: so two steps
+of one row, and a lease and its term, are in the order in which they took effect, whatever the clock
+says. `boot` is the time by the clock of the ledger and the clients, which does not jump with
+PostgreSQL's.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ SCHEMA = """
         schedule bigint, row jsonb
     );
 
-    -- A row is journaled some time after the clock was read that its values are computed from: a
-    -- trigger runs at the end of its statement, and a statement may be slow.
+    -- The seconds between the reading of the clock that the values of a row are computed from, and
+    -- the journaling of the row: a trigger runs at the end of its statement, which may be slow.
     create function journal.seconds_since(instant timestamptz) returns float8 language sql as $$
         select greatest(0, extract(epoch from duly.now() - instant))::float8
     $$;
@@ -46,14 +46,14 @@ SCHEMA = """
         values ('live', lower(tg_op), row.id, row.status, row.attempt, row.token, row.term,
                 row.node_id, row.incarnation_id, row.failures, row.losses, row.shape_id,
                 row.cancel_requested_at is not null,
-                -- Before a database is brought up to date, there are no such columns.
+                -- A database of an earlier version does not have these columns.
                 coalesce(to_jsonb(row) ->> 'has_dependants', 'false')::boolean,
                 coalesce(to_jsonb(row) ->> 'is_paused', 'false')::boolean);
         return null;
     end $$;
     create trigger journal_insert after insert or delete on duly.live
         for each row execute function journal.note_live();
-    -- What was measured of a running attempt is no step of its task.
+    -- Measurements of a running attempt are not steps of its task.
     create trigger journal_update after update on duly.live
         for each row when (
             to_jsonb(old) - '{measured_token,running_since,cpu_seconds,peak_memory_mb}'::text[]
@@ -136,13 +136,13 @@ SCHEMA = """
         return null;
     end $$;
     do $$ begin
-        -- Before a database is brought up to date, there may be no such table.
+        -- A database of an earlier version may not have these tables.
         if to_regclass('duly.schedules') is null then
             return;
         end if;
         create trigger journal_change after insert or delete on duly.schedules
             for each row execute function journal.note_schedule('schedule');
-        -- That it fires next at a later time is no change of it.
+        -- Advancing next_run_at is not a change of the schedule.
         create trigger journal_update after update on duly.schedules
             for each row when (
                 to_jsonb(old) - '{next_run_at,open_tasks,open_graphs}'::text[]
@@ -153,7 +153,7 @@ SCHEMA = """
             for each row execute function journal.note_schedule('occurrence');
     end $$;
 
-    -- What was there before.
+    -- Rows that existed before.
     insert into journal.steps (what, op, term, server)
     select 'term', 'insert', term, server from duly.terms;
     insert into journal.steps (what, op, incarnation, node, status, reason)
@@ -164,7 +164,7 @@ SCHEMA = """
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of one row. A live row is told as it was left, or, when deleted, as it was.
+    """A change of one row, with the new values, or the old ones of a deleted row.
 
     `what` is live, end, attempt, term, incarnation, renewal, schedule or occurrence; `op` is
     insert, update or delete.
@@ -176,7 +176,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     computed_ago: float = 0.0
     """Seconds between the reading of the clock that the row was computed from and `boot`.
 
-    Known of incarnations, their renewals, and what became of fire times.
+    Set for incarnations, their renewals, and occurrences.
     """
     what: str
     op: str
@@ -193,17 +193,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     shape: int | None = None
     cancel_requested: bool | None = None
     is_awaited: bool | None = None
-    """Whether others depend on it."""
+    """Whether other tasks depend on it."""
     is_paused: bool | None = None
     outcome: str | None = None
     reason: str | None = None
     schedule: int | None = None
     row: dict[str, Any] | None = None
-    """All of the row, of a schedule and of what became of its fire times."""
+    """The whole row of a schedule or an occurrence."""
 
     @property
     def computed_at(self) -> float:
-        """When the clock was read that the times in the row are computed from."""
+        """The reading of the clock that the times in the row are computed from."""
         return self.boot - self.computed_ago
 
 
@@ -211,15 +211,15 @@ COLUMNS = Step.__struct_fields__
 
 
 def begin(dsn: str) -> None:
-    """Begin to write down what happens in a database; the role must be a superuser.
+    """Start to journal a database, before the first server starts if possible.
 
-    Before the first server starts, if possible: what has no beginning cannot be judged.
+    The role must be allowed to read files of the server.
     """
     asyncio.run(_begin(dsn))
 
 
 async def read(conn: asyncpg.Connection) -> list[Step]:
-    """Return every step so far, in order; none if nobody has begun to write them down."""
+    """Return all steps so far, in order; none without a journal."""
     if await conn.fetchval("select to_regclass('journal.steps')") is None:
         return []
     rows = await conn.fetch(f"select {', '.join(COLUMNS)} from journal.steps order by seq")

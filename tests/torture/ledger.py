@@ -1,9 +1,9 @@
 """The ledger: what tasks themselves record about their execution.
 
-A payload appends a short line when it starts, when it ends, and in between if it likes.
-Appends of that size are atomic, and all of them go to one file: so its order is the order of
-events, and no part of Duly has written it. The time is that of CLOCK_BOOTTIME, read without
-starting a process, and the same for all who look at it, whatever the clocks are set to.
+A payload appends a short line when it starts, when it ends, and optionally in between. Appends of
+that size are atomic, and all go to one file, so its order is the order of events, independent of
+Duly. Times are of CLOCK_BOOTTIME, which no fault changes, and which can be read without starting a
+process.
 """
 
 import re
@@ -12,9 +12,9 @@ from pathlib import Path, PurePath
 import msgspec
 
 LINE = re.compile(r"([a-z]+) (\d+) (\d+) (\d+) (\d+) (\d+) (\S+) ([\d.]+)\n")
-MARK = "# writes the ledger"
+LEDGER_MARK = "# writes the ledger"
 SCRIPT = f"""#!/bin/sh
-{MARK}
+{LEDGER_MARK}
 note() {{
     read -r up idle < /proc/uptime
     echo "$1 $DULY_TASK_ID $DULY_ATTEMPT $DULY_FENCING_TOKEN $$ <cpu> $HOME $up" >> <ledger>
@@ -36,7 +36,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     cpu_milli: int = 0
     node: str = ""
-    """The folder of the node's agent, which is named after it; empty when it cannot be told."""
+    """The folder of the node's agent, which has its name; empty if unknown."""
     at: float = 0.0
 
 
@@ -49,9 +49,9 @@ class Ledger:
         self.path.chmod(0o666)
 
     def script(self, work: str, *, cpu_milli: int = 0) -> str:
-        """Return a script that does `work` between its first entry and its last.
+        """Return a script that does `work` between its first and last entry.
 
-        `work` may call `beats N`: an entry every tenth of a second, N times.
+        `work` may call `beats N`, which writes N entries, one every tenth of a second.
         """
         return (
             SCRIPT.replace("<ledger>", str(self.path))
@@ -63,17 +63,21 @@ class Ledger:
         return read(self.path)
 
     def starts(self, task: str) -> list[Entry]:
-        return [one for one in self.entries() if one.what == "start" and one.task == int(task)]
+        return [
+            entry for entry in self.entries() if entry.what == "start" and entry.task == int(task)
+        ]
 
     def ends(self, task: str) -> list[Entry]:
-        return [one for one in self.entries() if one.what == "end" and one.task == int(task)]
+        return [
+            entry for entry in self.entries() if entry.what == "end" and entry.task == int(task)
+        ]
 
 
 def read(path: Path) -> list[Entry]:
     """Return the entries in the order in which they were written.
 
-    A payload that is killed while it writes across the end of a page leaves part of a line,
-    to which the next line is joined; the part says nothing and is passed over.
+    A payload that is killed while writing across the end of a page leaves part of a line, to which
+    the next line is joined; the part is skipped.
     """
     return [
         Entry(

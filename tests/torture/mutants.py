@@ -1,8 +1,7 @@
-"""Mistakes that others have made, each to be put into a real process.
+"""Deliberate defects for real processes, modelled on bugs of other systems.
 
-A checker is believed only if it finds them. `python -m tests.torture.mutant NAME serve …` makes
-one of them in the process that it starts; some need a function or a constraint of the database
-changed, too (`sabotage`).
+The checker has to detect each of them. `python -m tests.torture.mutant NAME serve …` starts a
+process with one; some also need a changed function or constraint of the database (`sabotage`).
 """
 
 import asyncio
@@ -29,12 +28,12 @@ from duly.store.tasks import schedules, tasks
 from duly.store.tasks.tasks import StoredTask
 from duly.wire import Assignment, AttemptRef
 
-WINDOW = 0.5
-"""Seconds for which a race is held open, so that it need not be won by luck."""
+RACE_SECONDS = 0.5
+"""Seconds by which race windows are widened."""
 
 
 def drop_the_attempt() -> None:
-    """Accept a report for the task that it names, whichever attempt is at it now."""
+    """Accept a report for its task, whichever attempt is current."""
     for old, new in (
         ("and l.attempt = report.attempt", ""),
         ("and l.token = report.token", "and l.token is not null"),
@@ -54,7 +53,7 @@ def drop_the_attempt() -> None:
 
 
 def answer_before_commit() -> None:
-    """Answer a submission, and store it afterwards."""
+    """Respond to a submission before it is stored."""
     commit = Submitter._commit
 
     async def answer_first(self: Submitter, group: Sequence[submitter.CommitRequest]) -> None:
@@ -62,58 +61,58 @@ def answer_before_commit() -> None:
         for request in group:
             stored = StoredTask(request.task.id, at, at, at, Status.WAITING)
             request.resolve(Admitted(request.task.id, True, stored))
-        await asyncio.sleep(WINDOW)
+        await asyncio.sleep(RACE_SECONDS)
         await commit(self, group)
 
     _patch(Submitter, "_commit", answer_first)
 
 
 def lease_without_lock() -> None:
-    """Lease what was waiting when we looked; all of it is in the database (`sabotage`)."""
+    """Lease tasks that were waiting in an earlier snapshot; only in the database (`sabotage`)."""
 
 
 def rescue_by_snapshot() -> None:
-    """Look which tasks are orphans, and give them up a little later, whoever has them by then."""
+    """Read the orphans without a lock, and expire them later, whoever holds them by then."""
     _rewrite(leases.SQL, "lock_orphans", "for update", "")
-    look = leases.lock_orphans
+    lock = leases.lock_orphans
 
-    async def look_then_take(conn: Any, *, limit: int) -> list[leases.LockedAttempt]:
-        orphans = await look(conn, limit=limit)
+    async def read_then_expire(conn: Any, *, limit: int) -> list[leases.LockedAttempt]:
+        orphans = await lock(conn, limit=limit)
         if not orphans:
             return []
-        # At work, not idle: an idle transaction would be ended by PostgreSQL.
-        await conn.execute(f"select pg_sleep({8 * WINDOW})")
+        # In a statement: PostgreSQL would end an idle transaction.
+        await conn.execute(f"select pg_sleep({8 * RACE_SECONDS})")
         rows = await conn.fetch(
             "select id, tenant_id, shape_id, attempt, token, failures, losses, max_attempts,"
             " on_lost, delay_tolerance, start_by, latest_start, leased_at, execution_cap,"
             " cancel_requested_at, node_id from duly.live"
             " where id = any($1::bigint[]) and token is not null",
-            [one.id for one in orphans],
+            [orphan.id for orphan in orphans],
         )
         return [leases._locked_attempt(row) for row in rows]
 
-    _patch(leases, "lock_orphans", look_then_take)
+    _patch(leases, "lock_orphans", read_then_expire)
 
 
 def skip_the_term() -> None:
-    """Believe to lead for ever, once elected; the database does not object (`sabotage`)."""
+    """Lead for ever, once elected; the database does not check the term (`sabotage`)."""
 
     renew = servers.renew_term
 
-    async def renew_or_not(conn: Any, term: servers.Term, *, ttl: timedelta) -> bool:
+    async def pretend_to_renew(conn: Any, term: servers.Term, *, ttl: timedelta) -> bool:
         await renew(conn, term, ttl=ttl)
         return True
 
     async def hold_nothing(conn: Any, term: servers.Term) -> None:
         pass
 
-    _patch(servers, "renew_term", renew_or_not)
+    _patch(servers, "renew_term", pretend_to_renew)
     _patch(servers, "hold", hold_nothing)
     _patch(ClusterManager, "term", property(lambda self: self._term))
 
 
 def local_clock() -> None:
-    """Decide about leases by the clock of a server, which is an hour ahead."""
+    """Expire leases by the clock of a server that is an hour ahead."""
     ahead = "expires_at <= $1::timestamptz + interval '1 hour'"
     _rewrite(leases.SQL, "expire_incarnations", "expires_at <= $1", ahead)
     sooner = "expires_at <= clock.now + interval '1 hour'"
@@ -121,10 +120,10 @@ def local_clock() -> None:
 
 
 def release_too_early() -> None:
-    """Call an attempt ended as soon as it has been told to end."""
+    """Report an attempt as ended as soon as it was asked to terminate."""
     terminate = state.Agent._terminate
 
-    def tell_at_once(
+    def report_at_once(
         self: state.Agent, ref: AttemptRef, attempt: state.HeldAttempt, intent: Outcome
     ) -> list[events.Effect]:
         effects = terminate(self, ref, attempt, intent)
@@ -133,68 +132,70 @@ def release_too_early() -> None:
             effects.append(events.Report(ref, Conclusion(intent, REASONS_BY_INTENT[intent])))
         return effects
 
-    _patch(state.Agent, "_terminate", tell_at_once)
+    _patch(state.Agent, "_terminate", report_at_once)
 
 
 def select_then_insert() -> None:
-    """Look whether a key is known, then store the task; the key is not unique (`sabotage`)."""
+    """Check for the key, then insert the task; the key is not unique (`sabotage`)."""
     _rewrite(
         tasks.SQL,
         "insert_tasks",
         "order by tenant_id, key\n            on conflict (tenant_id, key) do nothing",
         "and not exists (select 1 from submissions s where"
         " s.tenant_id = given.tenant_id and s.key = given.key)"
-        f" and pg_sleep({WINDOW}) is not null",
+        f" and pg_sleep({RACE_SECONDS}) is not null",
     )
 
 
 def cancel_only_what_waits() -> None:
-    """Say yes to every cancellation, and act on those of tasks that have not started."""
+    """Acknowledge every cancellation, but ignore those of running tasks."""
     request = tasks.request_cancel
 
-    async def only_waiting(conn: Any, tenant_id: int, ids: Sequence[int]) -> dict[int, int | None]:
+    async def cancel_waiting(
+        conn: Any, tenant_id: int, ids: Sequence[int]
+    ) -> dict[int, int | None]:
         rows = await conn.fetch(
             "select id, incarnation_id from duly.live"
             " where id = any($1::bigint[]) and token is not null",
             list(ids),
         )
         running = {row["id"]: row["incarnation_id"] for row in rows}
-        rest = [one for one in ids if one not in running]
+        rest = [task for task in ids if task not in running]
         return {**await request(conn, tenant_id, rest), **running}
 
-    _patch(tasks, "request_cancel", only_waiting)
+    _patch(tasks, "request_cancel", cancel_waiting)
 
 
 def forget_failures() -> None:
-    """Begin to count failures anew when a node is lost."""
-    settle = QueueManager._end_orphan
+    """Reset the count of failures when a node is lost."""
+    end_orphan = QueueManager._end_orphan
 
     def without_failures(
         self: QueueManager, held: leases.LockedAttempt, *rest: Any
     ) -> leases.EndedAttempt:
-        return settle(self, msgspec.structs.replace(held, failures=0), *rest)
+        return end_orphan(self, msgspec.structs.replace(held, failures=0), *rest)
 
     _patch(QueueManager, "_end_orphan", without_failures)
 
 
 def trust_for_ever() -> None:
-    """Let attempts run on although the lease of their node was not renewed."""
+    """Let attempts continue although the lease of their node was not renewed."""
     _patch(state, "_trusted_until", lambda sent_at, ttl: sent_at + ttl + 3600)
 
 
 def ignore_the_cap() -> None:
-    """Give an attempt far more time than its task allows."""
+    """Multiply the execution cap of every attempt by 100."""
     assign = Polls._assignment
 
-    def generous(self: Polls, start: nodes.Start) -> Assignment:
+    def with_long_cap(self: Polls, start: nodes.Start) -> Assignment:
         assignment = assign(self, start)
         return msgspec.structs.replace(assignment, execution_cap=100 * assignment.execution_cap)
 
-    _patch(Polls, "_assignment", generous)
+    _patch(Polls, "_assignment", with_long_cap)
 
 
 def fire_without_claim() -> None:
-    """Die before a schedule is moved on, and ask nobody whether it has fired (`sabotage`)."""
+    """Fire without advancing the schedule, and without a unique claim (`sabotage`)."""
     _rewrite(
         schedules.SQL,
         "claim",
@@ -208,31 +209,31 @@ def fire_without_claim() -> None:
 """,
         " where $10::boolean is not null\n",
     )
-    move, lost = schedules.advance, list[object]()
+    advance, skipped = schedules.advance, list[object]()
 
-    async def move_or_not(conn: Any, moved: Any) -> None:
-        if lost or not moved:
-            await move(conn, moved)
+    async def advance_or_skip(conn: Any, fired: Any) -> None:
+        if skipped or not fired:
+            await advance(conn, fired)
         else:
-            lost.append(moved)
+            skipped.append(fired)
 
-    _patch(schedules, "advance", move_or_not)
+    _patch(schedules, "advance", advance_or_skip)
 
 
 def forget_the_missed() -> None:
-    """Say nothing of fire times that lead to no task."""
+    """Do not record missed fire times."""
     _patch(firing, "_merge_missed", lambda decisions: iter(()))
 
 
 def fire_while_paused() -> None:
-    """Take no notice of a pause."""
+    """Ignore the pause of a schedule."""
     _rewrite(schedules.SQL, "next_due", "where paused_at is null\n   and", "where")
     _rewrite(schedules.SQL, "lock_due", "where paused_at is null\n           and", "where")
 
 
 MUTANTS: Mapping[str, Callable[[], None]] = {
-    one.__name__: one
-    for one in (
+    mutant.__name__: mutant
+    for mutant in (
         drop_the_attempt,
         answer_before_commit,
         lease_without_lock,
@@ -250,7 +251,7 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
         fire_while_paused,
     )
 }
-LEASES = """
+LEASE_FUNCTIONS = """
     select text
       from pg_proc p
      cross join lateral pg_get_functiondef(p.oid) as text
@@ -263,18 +264,18 @@ LOCK_LIVE = """perform 1
       where l.id = any(p_tasks)
       order by l.id
         for update;"""
-FUNCTIONS: Mapping[str, Mapping[str, str]] = {
+REPLACEMENTS: Mapping[str, Mapping[str, str]] = {
     "lease_without_lock": {
-        LOCK_LIVE: f"perform pg_sleep({2 * WINDOW});",
+        LOCK_LIVE: f"perform pg_sleep({2 * RACE_SECONDS});",
         "and (l.status = 'waiting') is not false": "",
     },
     "skip_the_term": {"and t.term = p_term and t.server = p_server": ""},
 }
-"""What a mutant changes in the text of `duly.lease_tasks`."""
+"""Replacements in the text of `duly.lease_tasks`, by mutant."""
 
 
 def sabotage(name: str, dsn: str) -> None:
-    """Change the database as the mutant needs it."""
+    """Change the database for a mutant."""
     asyncio.run(_sabotage(name, dsn))
 
 
@@ -285,9 +286,9 @@ async def _sabotage(name: str, dsn: str) -> None:
             await conn.execute("alter table duly.submissions drop constraint submissions_pkey")
         if name == "fire_without_claim":
             await conn.execute("alter table duly.occurrences drop constraint occurrences_pkey")
-        for old, new in FUNCTIONS.get(name, {}).items():
-            # There may be several: servers of the version before call theirs.
-            rows = await conn.fetch(LEASES, old)
+        for old, new in REPLACEMENTS.get(name, {}).items():
+            # There may be several overloads: servers of the previous version call theirs.
+            rows = await conn.fetch(LEASE_FUNCTIONS, old)
             assert rows, f"nothing to change for {name}"
             for row in rows:
                 await conn.execute(row["text"].replace(old, new))

@@ -1,8 +1,7 @@
 """Network namespaces, freezers and small disks, named after the run that owns them.
 
-All of them outlive the process that made them. Their names say who that was, by pid and
-start time, so that a run can clear away what one that was killed has left, and nothing
-of a run that is still at work.
+All of them outlive the process that created them. Their names contain its pid and start time, so
+that a run can remove the leftovers of killed runs, and nothing of a run that is still active.
 """
 
 import contextlib
@@ -18,25 +17,25 @@ from pathlib import Path
 
 NETNS = Path("/run/netns")
 FREEZER = Path("/sys/fs/cgroup/freezer")
-NEEDED = ("ip", "nft", "tc", "ss", "nsenter", "setpriv")
-OWNED = re.compile(r"duly-(\d+)-(\d+)-")
+REQUIRED_PROGRAMS = ("ip", "nft", "tc", "ss", "nsenter", "setpriv")
+OWNER = re.compile(r"duly-(\d+)-(\d+)-")
 CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def lacking() -> str | None:
-    """Say why there can be no namespaces here; None if there can."""
+def missing_requirement() -> str | None:
+    """Return why namespaces cannot be used on this machine; None if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    missing = [program for program in NEEDED if shutil.which(program) is None]
+    missing = [program for program in REQUIRED_PROGRAMS if shutil.which(program) is None]
     if missing:
         return f"not installed: {', '.join(missing)}"
-    tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, text=True)
-    return f"no namespaces for us here: {tried.stderr.strip()}" if tried.returncode else None
+    probe = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, text=True)
+    return f"namespaces are not permitted: {probe.stderr.strip()}" if probe.returncode else None
 
 
 def prefix_of(pid: int) -> str | None:
-    """Return what the names of a process begin with; None if there is no such process."""
+    """Return the prefix of the names of a process; None if it does not exist."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -45,35 +44,35 @@ def prefix_of(pid: int) -> str | None:
 
 
 def command(*args: str) -> str:
-    """Run a program of the system, and return what it said."""
-    done = subprocess.run(args, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise OSError(f"{' '.join(args)}: {done.stderr.strip() or done.returncode}")
-    return done.stdout
+    """Run a system program, and return its output."""
+    completed = subprocess.run(args, capture_output=True, text=True)
+    if completed.returncode != 0:
+        raise OSError(f"{' '.join(args)}: {completed.stderr.strip() or completed.returncode}")
+    return completed.stdout
 
 
 def inside(namespace: str, *args: str) -> list[str]:
     """Return the command that runs `args` in a namespace.
 
-    Not `ip netns exec`: that one mounts /sys anew, and with it the cgroups would be gone.
+    Not `ip netns exec`, which remounts /sys without the cgroups.
     """
     return ["nsenter", f"--net={NETNS / namespace}", "--", *args]
 
 
 @contextlib.contextmanager
 def entered(namespace: str) -> Iterator[None]:
-    """Let this thread, and those that it starts, open their sockets in a namespace."""
+    """Let this thread, and threads that it starts, open sockets in a namespace."""
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    there = os.open(NETNS / namespace, os.O_RDONLY | os.O_CLOEXEC)
+    target = os.open(NETNS / namespace, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _set_namespace(there)
+        _set_namespace(target)
         try:
             yield
         finally:
             _set_namespace(before)
     finally:
         os.close(before)
-        os.close(there)
+        os.close(target)
 
 
 def _set_namespace(handle: int) -> None:
@@ -82,19 +81,19 @@ def _set_namespace(handle: int) -> None:
 
 
 def processes_in(namespace: str) -> list[int]:
-    """Return the pids of all that runs in a namespace."""
-    here = (NETNS / namespace).stat().st_ino
-    found = []
+    """Return the pids of all processes in a namespace."""
+    namespace_inode = (NETNS / namespace).stat().st_ino
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                if (entry / "ns" / "net").stat().st_ino == here:
-                    found.append(int(entry.name))
-    return found
+                if (entry / "ns" / "net").stat().st_ino == namespace_inode:
+                    pids.append(int(entry.name))
+    return pids
 
 
 def kill_all(namespace: str, seconds: float = 10) -> None:
-    """Kill everything in a namespace; frozen first, so that nothing is started meanwhile."""
+    """Kill all processes in a namespace, frozen first so that no new ones are started."""
     deadline = time.monotonic() + seconds
     while pids := [pid for pid in processes_in(namespace) if pid != os.getpid()]:
         freeze(namespace)
@@ -108,7 +107,7 @@ def kill_all(namespace: str, seconds: float = 10) -> None:
 
 
 def freeze(namespace: str) -> None:
-    """Let nothing in a namespace run: by its freezer, or one by one where there is none."""
+    """Freeze all processes in a namespace, by its freezer or else by SIGSTOP."""
     state = FREEZER / namespace / "freezer.state"
     if state.exists():
         state.write_text("FROZEN")
@@ -120,7 +119,7 @@ def freeze(namespace: str) -> None:
 
 
 def thaw(namespace: str) -> None:
-    """Let everything in a namespace run on."""
+    """Thaw all processes in a namespace."""
     state = FREEZER / namespace / "freezer.state"
     if state.exists():
         state.write_text("THAWED")
@@ -129,17 +128,17 @@ def thaw(namespace: str) -> None:
 
 
 def _signal_all(namespace: str, number: int) -> None:
-    """Signal until nobody new is there: what is stopped starts no others."""
-    told: set[int] = set()
-    while new := set(processes_in(namespace)) - told:
+    """Signal all processes, until no new ones appear."""
+    signalled: set[int] = set()
+    while new := set(processes_in(namespace)) - signalled:
         for pid in new:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        told |= new
+        signalled |= new
 
 
-def make(namespace: str) -> None:
-    """Make a namespace with its loopback, and its freezer where the machine has one."""
+def create(namespace: str) -> None:
+    """Create a namespace with a loopback, and with a freezer if the machine supports it."""
     command("ip", "netns", "add", namespace)
     command("ip", "-n", namespace, "link", "set", "lo", "up")
     if FREEZER.is_dir():
@@ -148,7 +147,7 @@ def make(namespace: str) -> None:
 
 
 def remove(namespace: str) -> None:
-    """End everything in a namespace, and take it away."""
+    """Kill all processes in a namespace, and remove it."""
     thaw(namespace)
     kill_all(namespace)
     command("ip", "netns", "del", namespace)
@@ -156,7 +155,7 @@ def remove(namespace: str) -> None:
 
 
 def _remove_freezer(namespace: str, seconds: float = 10) -> None:
-    """Take a freezer away; whoever was killed just now is in it for a moment longer."""
+    """Remove a freezer, with retries, because killed processes stay in it for a moment."""
     deadline = time.monotonic() + seconds
     while (FREEZER / namespace).is_dir() and time.monotonic() < deadline:
         with contextlib.suppress(OSError):
@@ -166,14 +165,14 @@ def _remove_freezer(namespace: str, seconds: float = 10) -> None:
 
 
 def mount_disk(name: str, folder: Path, megabytes: int) -> None:
-    """Make `folder` a disk of its own that is full at `megabytes`."""
+    """Mount a disk of `megabytes` at `folder`."""
     folder.mkdir(exist_ok=True, parents=True)
     options = f"size={megabytes}m,mode=755"
     command("mount", "-t", "tmpfs", "-o", options, name, str(folder))
 
 
 def unmount_disks(prefix: str) -> None:
-    """Take away every disk whose name begins with `prefix`."""
+    """Unmount every disk whose name begins with `prefix`."""
     for line in Path("/proc/mounts").read_text().splitlines():
         name, folder = line.split()[:2]
         if name.startswith(prefix):
@@ -182,8 +181,8 @@ def unmount_disks(prefix: str) -> None:
 
 
 def sweep() -> None:
-    """Clear away what runs have left whose process is gone."""
-    names = [one.name for one in NETNS.iterdir()] if NETNS.is_dir() else []
+    """Remove the leftovers of runs whose process has ended."""
+    names = [path.name for path in NETNS.iterdir()] if NETNS.is_dir() else []
     disks = [line.split()[0] for line in Path("/proc/mounts").read_text().splitlines()]
     for name in names:
         if _is_orphan(name):
@@ -199,5 +198,5 @@ def sweep() -> None:
 
 
 def _is_orphan(name: str) -> bool:
-    owner = OWNED.match(name)
+    owner = OWNER.match(name)
     return owner is not None and prefix_of(int(owner[1])) != owner[0]

@@ -1,7 +1,7 @@
-"""Hosts on a network of their own, whose links can be cut, slowed, and made to lie.
+"""A virtual network of hosts whose links can be cut, slowed down or made half-open.
 
-Every host is a network namespace; a bridge in one more of them joins them. The bridge is
-also where packets are dropped, so that neither end of a cut knows anything of it.
+Every host is a network namespace; a bridge in another namespace connects them. Packets are dropped
+at the bridge, so that neither end of a cut notices it.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from tests.torture import namespaces
 from tests.torture.namespaces import command, inside
 from tests.torture.processes import Program
 
-RULES = """
+NFT_RULES = """
 table bridge torture {
     set cut { type ipv4_addr . ipv4_addr; }
     set dead { type ipv4_addr . inet_service . ipv4_addr . inet_service; }
@@ -29,13 +29,13 @@ table bridge torture {
     }
 }
 """
-"""`cut` are the ways on which nothing passes, `dead` the connections that nobody told."""
-JOIN = 'echo $$ > "$1" 2>/dev/null; shift; exec "$@"'
-RUNS = itertools.count()
+"""`cut` has the directions in which all packets are dropped, `dead` the half-open connections."""
+JOIN_FREEZER = 'echo $$ > "$1" 2>/dev/null; shift; exec "$@"'
+RUN_NUMBERS = itertools.count()
 
 
 class Host:
-    """A machine, as far as the network, and what can be frozen or killed as a whole."""
+    """A virtual host, whose processes can be frozen or killed together."""
 
     def __init__(self, namespace: str, name: str, address: str) -> None:
         self.namespace = namespace
@@ -54,7 +54,7 @@ class Host:
         env: Mapping[str, str] | None = None,
         user: SystemUser | None = None,
     ) -> Program:
-        """Start a program here; every process that it is the parent of belongs here, too."""
+        """Start a program on this host; its descendants belong to the host, too."""
         program = Program(self._command(args, user), log=log, env=env or {})
         self._programs.append(program)
         return program
@@ -67,8 +67,8 @@ class Host:
         user: SystemUser | None = None,
         seconds: float = 120,
     ) -> str:
-        """Run a program here to its end, and return what it said."""
-        done = subprocess.run(
+        """Run a program on this host, and return its output."""
+        completed = subprocess.run(
             self._command(args, user),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -78,12 +78,12 @@ class Host:
             text=True,
             timeout=seconds,
         )
-        if done.returncode != 0:
-            raise OSError(f"{args[0]} on {self.name}: {done.stdout.strip()[-2000:]}")
-        return done.stdout
+        if completed.returncode != 0:
+            raise OSError(f"{args[0]} on {self.name}: {completed.stdout.strip()[-2000:]}")
+        return completed.stdout
 
     def entered(self) -> AbstractContextManager[None]:
-        """Let this thread, and those that it starts, open their sockets here."""
+        """Let this thread, and threads that it starts, open sockets on this host."""
         return namespaces.entered(self.namespace)
 
     def freeze(self) -> None:
@@ -93,14 +93,14 @@ class Host:
         namespaces.thaw(self.namespace)
 
     def kill_all(self) -> None:
-        """End every process of this host at once, as if it had lost its power."""
+        """Kill every process of this host at once, like a power failure."""
         namespaces.kill_all(self.namespace)
-        self._bury()
+        self._reap()
 
     def remove(self) -> None:
-        """End every process of this host, and take it away."""
+        """Kill every process of this host, and remove it."""
         namespaces.remove(self.namespace)
-        self._bury()
+        self._reap()
 
     def unplug(self) -> None:
         command("ip", "-n", self.namespace, "link", "set", "eth0", "down")
@@ -108,27 +108,32 @@ class Host:
     def plug_in(self) -> None:
         command("ip", "-n", self.namespace, "link", "set", "eth0", "up")
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         for program in self._programs:
-            program.kill()  # it may have been on its way into the namespace
+            program.kill()  # it may not have entered the namespace yet
         self._programs.clear()
 
     def _command(self, args: Sequence[str], user: SystemUser | None) -> list[str]:
         group = namespaces.FREEZER / self.namespace / "cgroup.procs"
-        change = []
+        change_user = []
         if user is not None and not user.is_us:
-            change = ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups"]
-        joined = ["/bin/sh", "-c", JOIN, "sh", str(group)]
-        return [*joined, *inside(self.namespace, *change, *args)]
+            change_user = [
+                "setpriv",
+                f"--reuid={user.uid}",
+                f"--regid={user.gid}",
+                "--clear-groups",
+            ]
+        join_command = ["/bin/sh", "-c", JOIN_FREEZER, "sh", str(group)]
+        return [*join_command, *inside(self.namespace, *change_user, *args)]
 
 
 class Network:
-    """The hosts of one run; everything of it is gone when the block ends."""
+    """The hosts of one run, which are removed at the end of the block."""
 
     def __init__(self) -> None:
         prefix = namespaces.prefix_of(os.getpid())
         assert prefix is not None
-        self.prefix = f"{prefix}{next(RUNS)}-"
+        self.prefix = f"{prefix}{next(RUN_NUMBERS)}-"
         self._hub = f"{self.prefix}hub"
         self._hosts: dict[str, Host] = {}
         self._throttled: set[str] = set()
@@ -136,11 +141,11 @@ class Network:
 
     def __enter__(self) -> Self:
         namespaces.sweep()
-        namespaces.make(self._hub)
+        namespaces.create(self._hub)
         try:
-            for words in ("add br0 type bridge", "set br0 up"):
-                command("ip", "-n", self._hub, "link", *words.split())
-            self._nft(RULES)
+            for arguments in ("add br0 type bridge", "set br0 up"):
+                command("ip", "-n", self._hub, "link", *arguments.split())
+            self._nft(NFT_RULES)
         except BaseException:
             self.close()
             raise
@@ -150,7 +155,7 @@ class Network:
         self.close()
 
     def close(self) -> None:
-        """End every process and remove every namespace and disk of this network."""
+        """Kill every process, and remove every namespace and disk of this network."""
         for host in self.hosts:
             with contextlib.suppress(OSError):
                 host.remove()
@@ -160,9 +165,9 @@ class Network:
         self._hosts.clear()
 
     def host(self, name: str) -> Host:
-        """Return the host of that name, which is made when it is first asked for."""
+        """Return the host with a name; it is created at the first call."""
         if name not in self._hosts:
-            self._hosts[name] = self._make(name, len(self._hosts) + 10)
+            self._hosts[name] = self._create_host(name, len(self._hosts) + 10)
         return self._hosts[name]
 
     @property
@@ -170,28 +175,28 @@ class Network:
         return list(self._hosts.values())
 
     def disk(self, name: str, folder: Path, megabytes: int) -> None:
-        """Make `folder` a small disk of its own."""
+        """Mount a small disk at `folder`."""
         namespaces.mount_disk(f"{self.prefix}{name}", folder, megabytes)
 
     def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """Let nothing pass from `a` to `b`, and neither back unless `one_way`."""
-        ways = [(a, b)] if one_way else [(a, b), (b, a)]
-        self._add("cut", [self._pair(*way) for way in ways])
+        """Drop all packets from `a` to `b`, and back unless `one_way`."""
+        directions = [(a, b)] if one_way else [(a, b), (b, a)]
+        self._add("cut", [self._pair(*direction) for direction in directions])
 
     def mend(self, a: str, b: str) -> None:
-        """Undo what was cut between two hosts."""
+        """Undo `cut` between two hosts."""
         self._remove("cut", [self._pair(a, b), self._pair(b, a)])
 
     def isolate(self, name: str) -> None:
-        """Cut a host off from all others."""
-        self._add("cut", self._ways_of(name))
+        """Cut all links of a host."""
+        self._add("cut", self._links_of(name))
 
     def rejoin(self, name: str) -> None:
-        """Undo what was cut between a host and any other."""
-        self._remove("cut", self._ways_of(name))
+        """Undo `cut` between a host and all others."""
+        self._remove("cut", self._links_of(name))
 
     def unplug(self, name: str) -> None:
-        """Take a host's link down, which its own processes can see."""
+        """Take the link of a host down, which its processes can notice."""
         self._unplugged.add(name)
         self.host(name).unplug()
 
@@ -200,7 +205,7 @@ class Network:
         self.host(name).plug_in()
 
     def heal(self) -> None:
-        """Undo everything: cuts, dead connections, throttles, links that are down."""
+        """Undo all cuts, half-open connections, throttles and unplugged links."""
         self._nft("flush set bridge torture cut; flush set bridge torture dead")
         for name in list(self._throttled):
             self.release(name)
@@ -208,7 +213,7 @@ class Network:
             self.plug_in(name)
 
     def reset_connections(self, a: str, b: str) -> int:
-        """Break every TCP connection between two hosts with a RST; return how many."""
+        """Reset every TCP connection between two hosts; return the number."""
         broken = 0
         for here, there in ((a, b), (b, a)):
             broken += len(self.connections(here, there))
@@ -216,51 +221,51 @@ class Network:
             subprocess.run(inside(self.host(here).namespace, *kill), capture_output=True)
         return broken
 
-    def kill_silently(self, a: str, b: str) -> int:
-        """Let the connections that there are now carry nothing more; new ones are fine.
+    def make_half_open(self, a: str, b: str) -> int:
+        """Drop all packets of the existing connections; new connections work.
 
-        This is what a firewall does that has forgotten them: half-open, at both ends.
+        Like a firewall that has lost its state: the connections are half-open at both ends.
         """
         near, far = self.host(a).address, self.host(b).address
-        dead = self.connections(a, b)
-        ways = [f"{near} . {mine} . {far} . {theirs}" for mine, theirs in dead]
-        ways += [f"{far} . {theirs} . {near} . {mine}" for mine, theirs in dead]
-        self._add("dead", ways)
-        return len(dead)
+        connections = self.connections(a, b)
+        directions = [f"{near} . {mine} . {far} . {theirs}" for mine, theirs in connections]
+        directions += [f"{far} . {theirs} . {near} . {mine}" for mine, theirs in connections]
+        self._add("dead", directions)
+        return len(connections)
 
-    def forget_dead(self) -> None:
-        """Let ports be used again whose connections were killed silently."""
+    def clear_half_open(self) -> None:
+        """Allow the ports of half-open connections to be used again."""
         self._nft("flush set bridge torture dead")
 
     def connections(self, a: str, b: str) -> list[tuple[str, str]]:
         """Return the ports at `a` and at `b` of every connection between them."""
         listed = ["ss", "-H", "-t", "-n", "state", "established", "dst", self.host(b).address]
-        said = command(*inside(self.host(a).namespace, *listed))
-        ends = [line.split()[2:4] for line in said.splitlines()]
+        output = command(*inside(self.host(a).namespace, *listed))
+        ends = [line.split()[2:4] for line in output.splitlines()]
         return [(mine.rpartition(":")[2], theirs.rpartition(":")[2]) for mine, theirs in ends]
 
     def throttle(self, name: str, rate: str) -> None:
-        """Let only so much per second in and out of a host, such as `1mbit`."""
+        """Limit the bandwidth of a host in both directions, such as `1mbit`."""
         self._throttled.add(name)
         for namespace, device in self._ends(name):
-            words = f"qdisc replace dev {device} root tbf rate {rate} burst 16kb latency 500ms"
-            command("tc", "-n", namespace, *words.split())
+            arguments = f"qdisc replace dev {device} root tbf rate {rate} burst 16kb latency 500ms"
+            command("tc", "-n", namespace, *arguments.split())
 
     def release(self, name: str) -> None:
-        """Give a host its full speed back."""
+        """Undo `throttle`."""
         self._throttled.discard(name)
         for namespace, device in self._ends(name):
             with contextlib.suppress(OSError):
                 command("tc", "-n", namespace, "qdisc", "del", "dev", device, "root")
 
-    def _make(self, name: str, number: int) -> Host:
+    def _create_host(self, name: str, number: int) -> Host:
         host = Host(f"{self.prefix}{name}", name, f"10.77.0.{number}")
-        namespaces.make(host.namespace)
-        # Both ends are born where they belong; nothing shows up in the machine's own network.
-        words = f"add p{number} type veth peer name eth0 netns {host.namespace}"
-        command("ip", "-n", self._hub, "link", *words.split())
-        words = f"set p{number} master br0 up"
-        command("ip", "-n", self._hub, "link", *words.split())
+        namespaces.create(host.namespace)
+        # Both ends are created in their namespaces, not in the network of the machine.
+        arguments = f"add p{number} type veth peer name eth0 netns {host.namespace}"
+        command("ip", "-n", self._hub, "link", *arguments.split())
+        arguments = f"set p{number} master br0 up"
+        command("ip", "-n", self._hub, "link", *arguments.split())
         command("ip", "-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", "eth0")
         host.plug_in()
         return host
@@ -273,25 +278,29 @@ class Network:
     def _pair(self, a: str, b: str) -> str:
         return f"{self.host(a).address} . {self.host(b).address}"
 
-    def _ways_of(self, name: str) -> list[str]:
+    def _links_of(self, name: str) -> list[str]:
         others = [host.name for host in self.hosts if host.name != name]
-        return [self._pair(*way) for other in others for way in ((name, other), (other, name))]
+        return [
+            self._pair(*direction)
+            for other in others
+            for direction in ((name, other), (other, name))
+        ]
 
-    def _add(self, which: str, elements: list[str]) -> None:
+    def _add(self, set_name: str, elements: list[str]) -> None:
         if elements:
-            self._nft(f"add element bridge torture {which} {{ {', '.join(elements)} }}")
+            self._nft(f"add element bridge torture {set_name} {{ {', '.join(elements)} }}")
 
-    def _remove(self, which: str, elements: list[str]) -> None:
+    def _remove(self, set_name: str, elements: list[str]) -> None:
         for element in elements:
-            # Whether it is there or not: adding first makes that all the same.
+            # Deleting a missing element is an error, so it is added first.
             self._nft(
-                f"add element bridge torture {which} {{ {element} }};"
-                f"delete element bridge torture {which} {{ {element} }}"
+                f"add element bridge torture {set_name} {{ {element} }};"
+                f"delete element bridge torture {set_name} {{ {element} }}"
             )
 
     def _nft(self, rules: str) -> None:
-        done = subprocess.run(
+        completed = subprocess.run(
             inside(self._hub, "nft", "-f", "-"), input=rules, capture_output=True, text=True
         )
-        if done.returncode != 0:
-            raise OSError(f"nft: {done.stderr.strip()}")
+        if completed.returncode != 0:
+            raise OSError(f"nft: {completed.stderr.strip()}")

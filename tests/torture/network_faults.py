@@ -1,4 +1,4 @@
-"""What happens between hosts: nothing passes, one way or both, for good or now and then."""
+"""Network faults: partitions, one-way loss, flapping links, resets and half-open connections."""
 
 import itertools
 import random
@@ -6,121 +6,123 @@ import threading
 from collections.abc import Callable
 
 from tests.torture.cluster import Cluster
-from tests.torture.fault import Inflict, Inflicted
+from tests.torture.fault import Inject, InjectedFault
 from tests.torture.proxy import Behaviour
 
 Pairs = list[tuple[str, str]]
 Choose = Callable[[Cluster, random.Random], Pairs]
-FLAP = 1.0
-"""Seconds between two changes of a link that comes and goes."""
+FLAP_SECONDS = 1.0
+"""Seconds between two changes of a flapping link."""
 
 
-def agent_and_servers(cluster: Cluster, dice: random.Random) -> Pairs:
-    node = dice.choice(cluster.node_names)
+def agent_and_servers(cluster: Cluster, rng: random.Random) -> Pairs:
+    node = rng.choice(cluster.node_names)
     return [(node, server) for server in cluster.server_names]
 
 
-def server_and_database(cluster: Cluster, dice: random.Random) -> Pairs:
-    server = cluster.leader() if dice.random() < 0.5 else None
-    server = server or dice.choice(cluster.server_names)
+def server_and_database(cluster: Cluster, rng: random.Random) -> Pairs:
+    server = cluster.leader() if rng.random() < 0.5 else None
+    server = server or rng.choice(cluster.server_names)
     return [(server, database) for database in cluster.database_names]
 
 
-def servers(cluster: Cluster, dice: random.Random) -> Pairs:
+def servers(cluster: Cluster, rng: random.Random) -> Pairs:
     return list(itertools.combinations(cluster.server_names, 2))
 
 
-def every_agent_and_server(cluster: Cluster, dice: random.Random) -> Pairs:
+def every_agent_and_server(cluster: Cluster, rng: random.Random) -> Pairs:
     return list(itertools.product(cluster.node_names, cluster.server_names))
 
 
-def every_server_and_database(cluster: Cluster, dice: random.Random) -> Pairs:
+def every_server_and_database(cluster: Cluster, rng: random.Random) -> Pairs:
     return list(itertools.product(cluster.server_names, cluster.database_names))
 
 
-def partition(choose: Choose) -> Inflict:
-    """Let nothing pass in either direction."""
+def partition(choose: Choose) -> Inject:
+    """Drop all packets in both directions."""
 
-    def inflict(cluster: Cluster, dice: random.Random) -> Inflicted:
-        pairs = choose(cluster, dice)
+    def inject(cluster: Cluster, rng: random.Random) -> InjectedFault:
+        pairs = choose(cluster, rng)
         for pair in pairs:
             cluster.network.cut(*pair)
-        return Inflicted(_named(pairs), dice.uniform(5, 30), lambda: _mend(cluster, pairs))
+        return InjectedFault(_describe(pairs), rng.uniform(5, 30), lambda: _mend(cluster, pairs))
 
-    return inflict
+    return inject
 
 
-def one_way(choose: Choose) -> Inflict:
-    """Let nothing pass in one direction, whichever."""
+def one_way(choose: Choose) -> Inject:
+    """Drop all packets in one direction."""
 
-    def inflict(cluster: Cluster, dice: random.Random) -> Inflicted:
-        pairs = choose(cluster, dice)
-        if dice.random() < 0.5:
+    def inject(cluster: Cluster, rng: random.Random) -> InjectedFault:
+        pairs = choose(cluster, rng)
+        if rng.random() < 0.5:
             pairs = [(b, a) for a, b in pairs]
         for pair in pairs:
             cluster.network.cut(*pair, one_way=True)
-        return Inflicted(_named(pairs), dice.uniform(5, 30), lambda: _mend(cluster, pairs))
+        return InjectedFault(_describe(pairs), rng.uniform(5, 30), lambda: _mend(cluster, pairs))
 
-    return inflict
+    return inject
 
 
-def flapping(choose: Choose) -> Inflict:
-    """Let everything pass, and nothing, in turn."""
+def flapping(choose: Choose) -> Inject:
+    """Cut and restore the links alternately."""
 
-    def inflict(cluster: Cluster, dice: random.Random) -> Inflicted:
-        pairs = choose(cluster, dice)
-        enough = threading.Event()
-        thread = threading.Thread(target=_flap, args=(cluster, pairs, enough), daemon=True)
+    def inject(cluster: Cluster, rng: random.Random) -> InjectedFault:
+        pairs = choose(cluster, rng)
+        stopped = threading.Event()
+        thread = threading.Thread(target=_flap, args=(cluster, pairs, stopped), daemon=True)
         thread.start()
 
         def undo() -> None:
-            enough.set()
+            stopped.set()
             thread.join()
             _mend(cluster, pairs)
 
-        return Inflicted(_named(pairs), dice.uniform(10, 20), undo)
+        return InjectedFault(_describe(pairs), rng.uniform(10, 20), undo)
 
-    return inflict
+    return inject
 
 
-def reset(choose: Choose) -> Inflict:
-    """Break the connections that there are, loudly."""
+def reset(choose: Choose) -> Inject:
+    """Reset the existing connections."""
 
-    def inflict(cluster: Cluster, dice: random.Random) -> Inflicted:
-        pairs = choose(cluster, dice)
+    def inject(cluster: Cluster, rng: random.Random) -> InjectedFault:
+        pairs = choose(cluster, rng)
         broken = sum(cluster.network.reset_connections(*pair) for pair in pairs)
-        return Inflicted(f"{_named(pairs)}: {broken} connections")
+        return InjectedFault(f"{_describe(pairs)}: {broken} connections")
 
-    return inflict
-
-
-def half_open(choose: Choose) -> Inflict:
-    """Break the connections that there are, and tell nobody."""
-
-    def inflict(cluster: Cluster, dice: random.Random) -> Inflicted:
-        pairs = choose(cluster, dice)
-        broken = sum(cluster.network.kill_silently(*pair) for pair in pairs)
-        # Until the ports may be used again, which takes far longer than anybody waits here.
-        return Inflicted(f"{_named(pairs)}: {broken} connections", 20, cluster.network.forget_dead)
-
-    return inflict
+    return inject
 
 
-def cut_short(cluster: Cluster, dice: random.Random) -> Inflicted:
-    """Break every connection to PostgreSQL after a number of bytes, in the middle of something."""
-    size = dice.randrange(5_000, 50_000)
-    cluster.postgres.detour(cluster.server_names, Behaviour(cut_after=size))
-    return Inflicted(f"after {size} bytes", dice.uniform(5, 15), cluster.postgres.end_detour)
+def half_open(choose: Choose) -> Inject:
+    """Make the existing connections half-open."""
+
+    def inject(cluster: Cluster, rng: random.Random) -> InjectedFault:
+        pairs = choose(cluster, rng)
+        broken = sum(cluster.network.make_half_open(*pair) for pair in pairs)
+        # The ports of half-open connections are not reused during the fault.
+        return InjectedFault(
+            f"{_describe(pairs)}: {broken} connections", 20, cluster.network.clear_half_open
+        )
+
+    return inject
 
 
-def _flap(cluster: Cluster, pairs: Pairs, enough: threading.Event) -> None:
+def cut_short(cluster: Cluster, rng: random.Random) -> InjectedFault:
+    """Reset every connection to PostgreSQL after a number of bytes, in the middle of a message."""
+    size = rng.randrange(5_000, 50_000)
+    cluster.postgres.redirect(cluster.server_names, Behaviour(cut_after=size))
+    return InjectedFault(f"after {size} bytes", rng.uniform(5, 15), cluster.postgres.end_redirect)
+
+
+def _flap(cluster: Cluster, pairs: Pairs, stopped: threading.Event) -> None:
     while True:
         for pair in pairs:
             cluster.network.cut(*pair)
-        if enough.wait(FLAP):
+        if stopped.wait(FLAP_SECONDS):
             return
         _mend(cluster, pairs)
-        if enough.wait(FLAP):
+        if stopped.wait(FLAP_SECONDS):
             return
 
 
@@ -129,6 +131,6 @@ def _mend(cluster: Cluster, pairs: Pairs) -> None:
         cluster.network.mend(*pair)
 
 
-def _named(pairs: Pairs) -> str:
+def _describe(pairs: Pairs) -> str:
     from_, to = sorted({a for a, _ in pairs}), sorted({b for _, b in pairs})
     return f"{'+'.join(from_)} / {'+'.join(to)}"

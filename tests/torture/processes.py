@@ -1,4 +1,4 @@
-"""Child processes that can be killed and stopped, and waiting for their effects."""
+"""Runs programs that can be killed and stopped, and waits for conditions."""
 
 import os
 import re
@@ -14,20 +14,20 @@ import psutil
 T = TypeVar("T")
 
 
-def until(found: Callable[[], T], what: str, seconds: float = 30) -> T:
-    """Look until something is found; what is awaited lives in another process."""
+def until(condition: Callable[[], T], description: str, seconds: float = 30) -> T:
+    """Poll until `condition` returns a true value, and return it; raises AssertionError else."""
     deadline = time.monotonic() + seconds
     while True:
-        value = found()
+        value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds} s for {what}")
+            raise AssertionError(f"waited {seconds} s for {description}")
         time.sleep(0.05)
 
 
 class Program:
-    """A process of ours, with everything that it wrote."""
+    """A process with a log file of its output."""
 
     def __init__(self, args: Sequence[str], *, log: Path, env: Mapping[str, str]) -> None:
         self.log = log
@@ -49,11 +49,11 @@ class Program:
     def is_running(self) -> bool:
         return self.process.poll() is None
 
-    def said(self, pattern: str) -> bool:
+    def has_logged(self, pattern: str) -> bool:
         return re.search(pattern, self.log.read_text(errors="replace")) is not None
 
-    def send(self, number: int) -> None:
-        self.process.send_signal(number)
+    def send(self, signal_number: int) -> None:
+        self.process.send_signal(signal_number)
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)
@@ -65,9 +65,9 @@ class Program:
         return self.process.wait(seconds)
 
     def tree(self) -> list[psutil.Process]:
-        """Return this process and everything below it, in one look."""
+        """Return this process and its descendants."""
         try:
-            me = psutil.Process(self.pid)
-            return [me, *me.children(recursive=True)]
+            process = psutil.Process(self.pid)
+            return [process, *process.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []

@@ -1,7 +1,7 @@
 """A TCP proxy that makes connections slow, silent or short-lived.
 
-It runs as a process of its own on the host of the server behind it, and is told by lines
-of JSON on a unix socket how to behave from now on:
+It runs as a separate process on the host of the server behind it. Its behaviour is set by lines of
+JSON on a unix socket:
 
     python -m tests.torture.proxy ADDRESS PORT UPSTREAM-PORT CONTROL-SOCKET
 """
@@ -20,18 +20,18 @@ CHUNK = 65536
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What the proxy does to every connection; as it is here, nothing."""
+    """What the proxy does to every connection; by default nothing."""
 
     latency: float = 0.0
-    """Seconds by which everything is late, in each direction."""
+    """Delay in seconds, in each direction."""
     stall: str = ""
-    """`all`, `requests` or `answers`: these stay here until that is over."""
+    """`all`, `requests` or `responses`: what is held back until the behaviour changes."""
     cut_after: int = 0
-    """Answered bytes after which a connection is reset."""
+    """Bytes of responses after which a connection is reset; 0 means never."""
 
 
 class Proxy:
-    """Passes bytes on between clients and one server."""
+    """Forwards bytes between clients and one server."""
 
     def __init__(self, address: str, upstream: int) -> None:
         self._address = address
@@ -40,13 +40,15 @@ class Proxy:
         self._changed = asyncio.Condition()
 
     async def serve(self, port: int, control: str) -> None:
-        """Listen to clients and to orders until the process is ended."""
-        clients = await asyncio.start_server(self._pass, self._address, port)
-        orders = await asyncio.start_unix_server(self._obey, control)
-        async with clients, orders:
-            await asyncio.gather(clients.serve_forever(), orders.serve_forever())
+        """Listen for clients and for control messages until the process ends."""
+        clients = await asyncio.start_server(self._forward, self._address, port)
+        control_server = await asyncio.start_unix_server(self._handle_control, control)
+        async with clients, control_server:
+            await asyncio.gather(clients.serve_forever(), control_server.serve_forever())
 
-    async def _obey(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_control(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         while line := await reader.readline():
             async with self._changed:
                 self._behaviour = Behaviour(**json.loads(line))
@@ -55,58 +57,58 @@ class Proxy:
             await writer.drain()
         writer.close()
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there = await asyncio.open_connection(self._address, self._upstream)
+            upstream = await asyncio.open_connection(self._address, self._upstream)
         except OSError:
             _reset(writer)
             return
-        ways = [
-            asyncio.create_task(self._pump(reader, there[1], "requests")),
-            asyncio.create_task(self._pump(there[0], writer, "answers")),
+        pumps = [
+            asyncio.create_task(self._pump(reader, upstream[1], "requests")),
+            asyncio.create_task(self._pump(upstream[0], writer, "responses")),
         ]
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
-        for end in (writer, there[1]):
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        for end in (writer, upstream[1]):
             _reset(end)
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: str
     ) -> None:
-        late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
-        sender = asyncio.create_task(self._send(late, writer, kind))
-        reading = asyncio.create_task(self._read(reader, late))
+        delayed: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
+        sender = asyncio.create_task(self._send(delayed, writer, kind))
+        reading = asyncio.create_task(self._read(reader, delayed))
         try:
             await asyncio.wait((sender, reading), return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
-                await sender  # what was said before the end still arrives
+                await sender  # flush what was received before the end
         finally:
             sender.cancel()
             reading.cancel()
 
     async def _read(
-        self, reader: asyncio.StreamReader, late: asyncio.Queue[tuple[float, bytes]]
+        self, reader: asyncio.StreamReader, delayed: asyncio.Queue[tuple[float, bytes]]
     ) -> None:
         now = asyncio.get_running_loop().time
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK):
-                await late.put((now() + self._behaviour.latency, data))
-        await late.put((now(), b""))
+                await delayed.put((now() + self._behaviour.latency, data))
+        await delayed.put((now(), b""))
 
     async def _send(
-        self, late: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, kind: str
+        self, delayed: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, kind: str
     ) -> None:
-        passed = 0
+        sent = 0
         while True:
-            due, data = await late.get()
+            due, data = await delayed.get()
             await asyncio.sleep(due - asyncio.get_running_loop().time())
             async with self._changed:
                 await self._changed.wait_for(lambda: self._behaviour.stall not in ("all", kind))
-            passed += len(data)
+            sent += len(data)
             limit = self._behaviour.cut_after
-            if not data or (limit and kind == "answers" and passed > limit):
+            if not data or (limit and kind == "responses" and sent > limit):
                 return
             writer.write(data)
             try:
@@ -116,20 +118,20 @@ class Proxy:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """End a connection with a RST: nobody is told that all is well."""
+    """Close a connection with a RST instead of a FIN."""
     sock = writer.get_extra_info("socket")
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 
-def order(control: Path, behaviour: Behaviour) -> None:
-    """Tell a running proxy how to behave, and wait until it does."""
-    with socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(10)
-        line.connect(str(control))
-        line.sendall(json.dumps(asdict(behaviour)).encode() + b"\n")
-        assert line.recv(16) == b"done\n"
+def set_behaviour(control: Path, behaviour: Behaviour) -> None:
+    """Set the behaviour of a running proxy, and wait until it is in effect."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(10)
+        sock.connect(str(control))
+        sock.sendall(json.dumps(asdict(behaviour)).encode() + b"\n")
+        assert sock.recv(16) == b"done\n"
 
 
 def main() -> None:

@@ -1,17 +1,18 @@
 """Redirects some hosts' PostgreSQL connections through a proxy, for the duration of a fault.
 
-Ordinarily nothing is in between. A detour resets the connections that there are; the
-next ones are led to the proxy by the kernel of the database's host, and nobody knows.
+Otherwise connections are direct. A redirect resets the existing connections; new ones are
+redirected to the proxy by the kernel of the database's host, unnoticed by the clients.
 """
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.torture import proxy
 from tests.torture.namespaces import command, inside
 from tests.torture.network import Host, Network
 from tests.torture.processes import Program, until
-from tests.torture.proxy import Behaviour, order
+from tests.torture.proxy import Behaviour
 
 PORT = 6432
 ROOT = Path(__file__).parents[2]
@@ -29,10 +30,10 @@ class ProxyRedirect:
         self._sources: list[str] = []
 
     def begin(self, sources: Sequence[str], behaviour: Behaviour) -> None:
-        """Lead what the hosts `sources` open from now on through the proxy."""
+        """Redirect new connections of the hosts `sources` through the proxy."""
         if self._program is None or not self._program.is_running():
             self._start()
-        self.behave(behaviour)
+        self.set_behaviour(behaviour)
         self._sources = list(sources)
         addresses = ", ".join(self._network.host(name).address for name in sources)
         rule = f"ip saddr {{ {addresses} }} tcp dport {self._port} redirect to :{PORT}"
@@ -43,11 +44,11 @@ class ProxyRedirect:
         for name in self._sources:
             self._network.reset_connections(name, self._host.name)
 
-    def behave(self, behaviour: Behaviour) -> None:
-        order(self._control, behaviour)
+    def set_behaviour(self, behaviour: Behaviour) -> None:
+        proxy.set_behaviour(self._control, behaviour)
 
     def end(self) -> None:
-        """Let everybody go straight again; what went through the proxy is reset."""
+        """End the redirect; connections through the proxy are reset."""
         if self._program is not None:
             self._nft("delete table ip detour")
             self._program.kill()
@@ -59,9 +60,9 @@ class ProxyRedirect:
 
     def _start(self) -> None:
         self._control.unlink(missing_ok=True)
-        words = [self._host.address, str(PORT), str(self._port), str(self._control)]
+        arguments = [self._host.address, str(PORT), str(self._port), str(self._control)]
         self._program = self._host.spawn(
-            [sys.executable, "-m", "tests.torture.proxy", *words],
+            [sys.executable, "-m", "tests.torture.proxy", *arguments],
             log=self._folder / f"{self._host.name}-proxy.log",
             env={"PYTHONPATH": str(ROOT)},
         )
@@ -69,10 +70,13 @@ class ProxyRedirect:
 
     def _listens(self) -> bool:
         try:
-            self.behave(Behaviour())
-        except (FileNotFoundError, ConnectionRefusedError):  # there a moment before it listens
+            self.set_behaviour(Behaviour())
+        except (
+            FileNotFoundError,
+            ConnectionRefusedError,
+        ):  # the socket exists shortly before it listens
             return False
         return True
 
-    def _nft(self, words: str) -> None:
-        command(*inside(self._host.namespace, "nft", words))
+    def _nft(self, arguments: str) -> None:
+        command(*inside(self._host.namespace, "nft", arguments))

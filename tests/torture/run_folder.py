@@ -16,19 +16,20 @@ from tests.torture.ledger import Entry
 from tests.torture.recoveries import Traces
 from tests.torture.run_result import Episode, Finding, RunResult
 
-BOOKS, HISTORY, LEDGER, SIGHTS, RUN = "books", "history.jsonl", "ledger", "sights.jsonl", "run.json"
-FILES = (BOOKS, HISTORY, LEDGER, SIGHTS, RUN)
-KINDS = {
+DUMP, HISTORY, LEDGER = "database.msgpack", "history.jsonl", "ledger"
+OBSERVATIONS, RUN = "observations.jsonl", "run.json"
+FILES = (DUMP, HISTORY, LEDGER, OBSERVATIONS, RUN)
+FAULT_KINDS = {
     "node frozen": "node_frozen",
     "node killed": "node_killed",
     "database's clock jumps": "database_clock",
 }
-"""What the judge calls the faults that mean more to it than time."""
+"""Faults that excuse more than delays, with their kinds in `FaultInterval`."""
 
 
 @dataclass(frozen=True)
-class Record:
-    """What the runner itself knows; times are of CLOCK_BOOTTIME."""
+class RunRecord:
+    """The record of the runner, with times of CLOCK_BOOTTIME."""
 
     seed: int
     commit: str
@@ -36,66 +37,74 @@ class Record:
     began: float
     ended: float
     episodes: tuple[Episode, ...]
-    mishaps: tuple[str, ...] = ()
-    """What the lab itself could not do, which spoils a run."""
+    lab_errors: tuple[str, ...] = ()
+    """Errors of the lab itself, which invalidate the run."""
 
     def save(self, folder: Path) -> None:
         (folder / RUN).write_text(json.dumps(asdict(self), indent=1) + "\n")
 
     @classmethod
-    def load(cls, folder: Path) -> "Record":
+    def load(cls, folder: Path) -> "RunRecord":
         fields = json.loads((folder / RUN).read_text())
         episodes = tuple(
-            Episode(**{**one, "hosts": tuple(one["hosts"])}) for one in fields.pop("episodes")
+            Episode(**{**episode, "hosts": tuple(episode["hosts"])})
+            for episode in fields.pop("episodes")
         )
-        return cls(**{**fields, "mishaps": tuple(fields["mishaps"])}, episodes=episodes)
+        return cls(**{**fields, "lab_errors": tuple(fields["lab_errors"])}, episodes=episodes)
 
 
-def tell(folder: Path) -> RunResult:
-    """Judge what is in a folder, and return the whole chronicle."""
-    record = Record.load(folder)
-    stored = database_dump.load(folder / BOOKS)
+def judge_run(folder: Path) -> RunResult:
+    """Check all invariants and recovery times of the run in a folder."""
+    record = RunRecord.load(folder)
+    stored = database_dump.load(folder / DUMP)
     calls = history.read([folder / HISTORY])
     entries = ledger.read(folder / LEDGER)
-    sights = cluster_watch.read(folder / SIGHTS)
+    observations = cluster_watch.read(folder / OBSERVATIONS)
     evidence = Evidence(
-        books=stored,
+        dump=stored,
         calls=calls,
         entries=entries,
-        troubles=troubles(record.episodes),
+        faults=fault_intervals(record.episodes),
         phase="quiet",
     )
-    traces = Traces(stored.journal, entries, calls, sights, evidence.nodes)
-    found = recoveries.measure(record.episodes, traces)
+    traces = Traces(stored.journal, entries, calls, observations, evidence.nodes)
+    measured = recoveries.measure(record.episodes, traces)
     return RunResult(
         seed=record.seed,
         commit=record.commit,
         minutes=record.minutes,
         seconds=record.ended - record.began,
         tasks=len(stored.tasks),
-        calls=dict(sorted(Counter(f"{one.op}, {one.outcome}" for one in calls).items())),
-        episodes=tuple(_shifted(one, record.began) for one in record.episodes),
-        recoveries=tuple(replace(one, since=one.since - record.began) for one in found),
-        violations=(
-            *(Finding(one) for one in record.mishaps),
-            *(Finding(str(one), excerpt(evidence, one, record.began)) for one in judge(evidence)),
+        calls=dict(sorted(Counter(f"{call.op}, {call.outcome}" for call in calls).items())),
+        episodes=tuple(_shifted(episode, record.began) for episode in record.episodes),
+        recoveries=tuple(
+            replace(recovery, since=recovery.since - record.began) for recovery in measured
         ),
-        happenings=_happenings(record.began, stored, calls, entries),
+        violations=(
+            *(Finding(error) for error in record.lab_errors),
+            *(
+                Finding(str(violation), excerpt(evidence, violation, record.began))
+                for violation in judge(evidence)
+            ),
+        ),
+        event_times=_event_times(record.began, stored, calls, entries),
         leases=recoveries.leases_of(traces, record.began),
     )
 
 
-def troubles(episodes: Sequence[Episode]) -> list[FaultInterval]:
-    """Return the faults as the judge knows them: one for every host that was hit."""
+def fault_intervals(episodes: Sequence[Episode]) -> list[FaultInterval]:
+    """Return the faults for the invariants: one for every affected host."""
     return [
-        FaultInterval(kind=_kind(one.fault), host=host, began=one.began, healed=one.healed)
-        for one in episodes
-        for host in one.hosts or [""]
+        FaultInterval(
+            kind=_kind(episode.fault), host=host, began=episode.began, healed=episode.healed
+        )
+        for episode in episodes
+        for host in episode.hosts or [""]
     ]
 
 
 def _kind(fault: str) -> str:
-    return KINDS.get(fault, fault)
+    return FAULT_KINDS.get(fault, fault)
 
 
 def _shifted(episode: Episode, began: float) -> Episode:
@@ -107,7 +116,7 @@ def _shifted(episode: Episode, began: float) -> Episode:
     )
 
 
-def _happenings(
+def _event_times(
     began: float, stored: DatabaseDump, calls: Sequence[Call], entries: Sequence[Entry]
 ) -> dict[str, tuple[float, ...]]:
     submitted = [
@@ -116,13 +125,15 @@ def _happenings(
         if call.outcome == "ok" and call.returned is not None
         for _ in _admitted(call)
     ]
-    started = [one.at - began for one in entries if one.what == "start"]
-    ended = [one.boot - began for one in stored.journal if (one.what, one.op) == ("end", "insert")]
+    started = [entry.at - began for entry in entries if entry.what == "start"]
+    ended = [
+        step.boot - began for step in stored.journal if (step.what, step.op) == ("end", "insert")
+    ]
     return {"submitted": tuple(submitted), "started": tuple(started), "ended": tuple(ended)}
 
 
 def _admitted(call: Call) -> Sequence[str]:
-    """Return the tasks that were new with this call."""
+    """Return the tasks that a call created."""
     result = call.result or {}
     if call.op in ("batch", "submit graph"):
         return list(result.get("ids", ()))

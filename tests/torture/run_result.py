@@ -1,6 +1,6 @@
-"""The result of a run as values, from which the report and the timeline are made.
+"""The result of a run, from which the report and the timeline are made.
 
-Times are seconds since the load began, by a clock that no fault can move.
+Times are seconds since the load began, by a clock that no fault affects.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Episode:
-    """A fault from its beginning until nothing holds it up any more.
+    """A fault from its injection to its healing.
 
-    `clock` names what has to work again within `target` seconds of `since`.
+    `clock` is the criterion that has to be met within `target` seconds of `since`.
     """
 
     fault: str
     kind: str
     on: str
-    """What was hit, in words."""
+    """A description of what was affected."""
     hosts: tuple[str, ...]
-    """The servers and nodes among that."""
+    """The affected servers and nodes."""
     began: float
     healed: float
     lane: str = ""
@@ -30,7 +30,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How long something took to work again after a fault, None when it never did."""
+    """The recovery time after a fault; None if the cluster did not recover."""
 
     fault: str
     clock: str
@@ -38,7 +38,7 @@ class Recovery:
     took: float | None
     target: float
     excuse: str | None = None
-    """The other fault because of which it may have taken longer."""
+    """Another fault that excuses a longer time."""
 
     @property
     def is_in_time(self) -> bool:
@@ -50,7 +50,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Lease:
-    """An attempt that was given to a node."""
+    """A lease of an attempt."""
 
     at: float
     term: int
@@ -58,7 +58,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that must not have happened, with what was written down around it."""
+    """A violation, with the records around it."""
 
     message: str
     steps: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class RunResult:
-    """Everything about one run."""
+    """The result of one run."""
 
     seed: int
     commit: str
@@ -74,28 +74,28 @@ class RunResult:
     seconds: float
     tasks: int
     calls: Mapping[str, int]
-    """How many calls of the clients ended how."""
+    """The number of calls of clients, by operation and outcome."""
     episodes: tuple[Episode, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
     violations: tuple[Finding, ...] = ()
-    happenings: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """When tasks were submitted, started and ended."""
+    event_times: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """The times at which tasks were submitted, started and ended."""
     leases: tuple[Lease, ...] = ()
 
     @property
     def late(self) -> list[Recovery]:
         """The recoveries that missed their targets."""
-        return [one for one in self.recoveries if not one.is_in_time]
+        return [recovery for recovery in self.recoveries if not recovery.is_in_time]
 
     @property
     def is_good(self) -> bool:
         return not self.violations and not self.late
 
 
-def rates(instants: Iterable[float], seconds: float, width: float) -> list[float]:
-    """Return how many there are per second, in steps of `width` seconds."""
+def rates(times: Iterable[float], seconds: float, width: float) -> list[float]:
+    """Return the number of events per second, in intervals of `width` seconds."""
     counts = [0] * (int(seconds / width) + 1)
-    for at in instants:
+    for at in times:
         if 0 <= at <= seconds:
             counts[int(at / width)] += 1
     return [count / width for count in counts]

@@ -1,7 +1,7 @@
-"""Executes a run: a cluster under load and faults, then a quiet phase, then the verdict.
+"""Executes a run: a cluster under load and faults, then a quiet phase.
 
-The runner judges nothing. It records which fault it injected when, and leaves that record, with
-everything that other processes wrote, in one folder that `run_folder.tell` judges.
+The runner judges nothing. It records the injected faults, and leaves the records of all processes
+in one folder, which `run_folder.judge_run` judges.
 """
 
 import shutil
@@ -15,45 +15,45 @@ from pathlib import Path
 
 from duly import clock
 from tests.torture import cluster_watch, database_dump, journal, run_folder
-from tests.torture.clients import Orders
+from tests.torture.clients import LoadOptions
 from tests.torture.cluster import Cluster
-from tests.torture.fault_injector import FaultInjector, Say
+from tests.torture.fault_injector import FaultInjector, Log
 from tests.torture.fault_order import WeightedFault
 from tests.torture.network import Network
 from tests.torture.postgres import PostgresPair
 from tests.torture.processes import Program, until
-from tests.torture.run_folder import Record
+from tests.torture.run_folder import RunRecord
 
 ROOT = Path(__file__).parents[2]
 NODES = ("node-a", "node-b", "node-c")
-QUIET = 60.0
-"""Seconds after the last heal in which everything must have ended."""
-LEFT = """
+QUIET_SECONDS = 60.0
+"""Seconds after the end of the last fault in which all tasks must have ended."""
+REMAINING = """
 select (select count(*) from duly.live)
        + (select count(*) from duly.schedules where next_run_at is not null and paused_at is null)
 """
-"""How much is still to be done: tasks that have not ended, and schedules that will fire."""
+"""The number of live tasks, and of schedules that will fire."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is made with."""
+    """The options of a run."""
 
     seed: int
     minutes: float
-    cards: tuple[WeightedFault, ...]
+    faults: tuple[WeightedFault, ...]
     rate: float = 28.0
     """Calls of clients per second."""
-    longest: float = 20.0
-    """Seconds that a task of theirs takes at most."""
-    decks: int | None = None
-    """How often every fault comes, if the run is to end with that."""
+    max_task_seconds: float = 20.0
+    """The longest duration of a task."""
+    repetitions: int | None = None
+    """How often each fault is injected, instead of a duration."""
 
 
-def run(options: Options, report: Path, say: Say = lambda _: None) -> None:
-    """Make a run, and leave in `report` everything from which it can be judged."""
+def run(options: Options, report: Path, log: Log = lambda _: None) -> None:
+    """Execute a run, and leave all records in the folder `report`."""
     folder = Path(tempfile.mkdtemp(prefix="duly-torture-"))
-    folder.chmod(0o755)  # Tasks have users of their own, and write the ledger that is in it.
+    folder.chmod(0o755)  # Tasks run as other users, and write to the ledger in it.
     try:
         with (
             Network() as network,
@@ -61,57 +61,59 @@ def run(options: Options, report: Path, say: Say = lambda _: None) -> None:
             Cluster(network, postgres, folder, nodes=NODES) as cluster,
         ):
             try:
-                _play(cluster, folder, options, say)
+                _execute(cluster, folder, options, log)
             finally:
-                _keep(folder, report)
+                _copy_records(folder, report)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def commit() -> str:
-    """Return what is checked out here."""
-    asked = subprocess.run(
+    """Return the checked-out commit."""
+    completed = subprocess.run(
         ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True
     )
-    return asked.stdout.strip() or "unknown"
+    return completed.stdout.strip() or "unknown"
 
 
-def _play(cluster: Cluster, folder: Path, options: Options, say: Say) -> None:
+def _execute(cluster: Cluster, folder: Path, options: Options, log: Log) -> None:
     journal.begin(cluster.postgres.local_dsn)
-    injector = FaultInjector(cluster, options.cards, options.seed, folder / run_folder.SIGHTS, say)
+    injector = FaultInjector(
+        cluster, options.faults, options.seed, folder / run_folder.OBSERVATIONS, log
+    )
     began = clock.monotonic()
-    with _watched(cluster, folder), _loaded(cluster, folder, options):
-        injector.run_faults(began + options.minutes * 60, options.decks)
-    gone = [
-        f"[lab] {name} has ended by itself" for name in cluster.names if _is_gone(cluster, name)
+    with _observed(cluster, folder), _under_load(cluster, folder, options):
+        injector.run_faults(began + options.minutes * 60, options.repetitions)
+    ended_unexpectedly = [
+        f"[lab] {name} ended unexpectedly" for name in cluster.names if _has_ended(cluster, name)
     ]
     cluster.heal()
-    _await_the_end(cluster)
-    database_dump.read(cluster.postgres.local_dsn).save(folder / run_folder.BOOKS)
-    Record(
+    _await_quiet(cluster)
+    database_dump.read(cluster.postgres.local_dsn).save(folder / run_folder.DUMP)
+    RunRecord(
         seed=options.seed,
         commit=commit(),
         minutes=options.minutes,
         began=began,
         ended=clock.monotonic(),
         episodes=tuple(injector.episodes),
-        mishaps=(*injector.mishaps, *gone),
+        lab_errors=(*injector.lab_errors, *ended_unexpectedly),
     ).save(folder)
 
 
 @contextmanager
-def _loaded(cluster: Cluster, folder: Path, options: Options) -> Iterator[None]:
-    """Let clients do their work meanwhile."""
-    file = folder / "load.orders"
-    orders = Orders(
+def _under_load(cluster: Cluster, folder: Path, options: Options) -> Iterator[None]:
+    """Run the clients for the duration of the block."""
+    file = folder / "load.json"
+    load_options = LoadOptions(
         cluster.urls,
         cluster.key,
         options.seed,
         folder,
         rate=options.rate,
-        longest=options.longest,
+        max_task_seconds=options.max_task_seconds,
     )
-    orders.write(file)
+    load_options.write(file)
     program = _python(cluster, folder, "clients", file)
     try:
         yield
@@ -122,11 +124,12 @@ def _loaded(cluster: Cluster, folder: Path, options: Options) -> Iterator[None]:
 
 
 @contextmanager
-def _watched(cluster: Cluster, folder: Path) -> Iterator[None]:
-    """Let somebody look at the cluster meanwhile."""
-    file = folder / "watch.orders"
+def _observed(cluster: Cluster, folder: Path) -> Iterator[None]:
+    """Observe the cluster for the duration of the block."""
+    file = folder / "watch.json"
     servers = {name: cluster.url(name) for name in cluster.server_names}
-    cluster_watch.Orders(cluster.key, servers, str(folder / run_folder.SIGHTS)).write(file)
+    observations = str(folder / run_folder.OBSERVATIONS)
+    cluster_watch.WatchOptions(cluster.key, servers, observations).write(file)
     program = _python(cluster, folder, "cluster_watch", file)
     try:
         yield
@@ -134,32 +137,32 @@ def _watched(cluster: Cluster, folder: Path) -> Iterator[None]:
         program.kill()
 
 
-def _python(cluster: Cluster, folder: Path, module: str, orders: Path) -> Program:
-    """Start a module of ours on the clients' host."""
-    args = [sys.executable, "-m", f"tests.torture.{module}", str(orders)]
+def _python(cluster: Cluster, folder: Path, module: str, options_file: Path) -> Program:
+    """Start a module of this package on the clients' host."""
+    args = [sys.executable, "-m", f"tests.torture.{module}", str(options_file)]
     env = {"PYTHONPATH": str(ROOT)}
     return cluster.client_host.spawn(args, log=folder / f"{module}.log", env=env)
 
 
-def _await_the_end(cluster: Cluster) -> None:
-    """Wait until nothing is left to be done, for as long as that may take; the judge looks."""
+def _await_quiet(cluster: Cluster) -> None:
+    """Wait until nothing remains, at most QUIET_SECONDS; the invariants check the result."""
 
     def all_ended() -> bool:
-        rows = cluster.postgres.primary.query(LEFT)
+        rows = cluster.postgres.primary.query(REMAINING)
         return rows[0][0] == 0
 
     try:
-        until(all_ended, "everything to end", QUIET)
+        until(all_ended, "everything to end", QUIET_SECONDS)
     except AssertionError:
         return
 
 
-def _is_gone(cluster: Cluster, name: str) -> bool:
+def _has_ended(cluster: Cluster, name: str) -> bool:
     return not cluster.program(name).is_running()
 
 
-def _keep(folder: Path, report: Path) -> None:
-    """Take out of the run's folder what it is judged by, and what every process wrote."""
+def _copy_records(folder: Path, report: Path) -> None:
+    """Copy the records of the run and the logs of all processes."""
     logs = report / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     for file in folder.iterdir():

@@ -1,6 +1,6 @@
 """A client that creates, changes, pauses, resumes and removes schedules.
 
-Each has an end, so that a run ends although one of them could not be removed.
+Each schedule has an end, so that a run ends even if one could not be removed.
 """
 
 import threading
@@ -14,86 +14,85 @@ from duly.client.shapes.task_shapes import TaskFields
 from duly.client.sync import Client
 from tests.torture import task_mix
 from tests.torture.history import Op, Recorder
-from tests.torture.invariants.recurrence import MARK
+from tests.torture.invariants.recurrence import NAME_PREFIX
 from tests.torture.ledger import Ledger
 
-INTERVAL = 0.7
-"""Seconds between two calls."""
-MOST = 6
-"""Schedules at a time."""
-LASTS = (12, 25)
+INTERVAL_SECONDS = 0.7
+MAX_SCHEDULES = 6
+LIFETIME_SECONDS = (12, 25)
 """Seconds after which a schedule ends by itself."""
 WORK = {":": 6, "sleep 1": 2, "sleep 4": 2}
-"""What their tasks do, so that some fire times find an earlier one at work."""
+"""The work of tasks; the longer ones make occurrences overlap."""
 RESOURCES = {"cpu": 0.1, "memory_mb": 16, "disk_mb": 100}
-GRAPHS = 0.4
+GRAPH_SHARE = 0.4
 """The share of schedules that submit graphs."""
-SIZE = (2, 5)
-"""Tasks of a graph."""
-MOVES = {"create": 5, "change": 3, "pause": 2, "resume": 3, "remove": 2}
+GRAPH_SIZES = (2, 5)
+OPERATION_WEIGHTS = {"create": 5, "change": 3, "pause": 2, "resume": 3, "remove": 2}
 
 
 class ScheduleClient(threading.Thread):
-    """One client with a few schedules."""
+    """A client that operates on a few schedules."""
 
     def __init__(
-        self, client: Client, recorder: Recorder, dice: Random, ledger: Ledger, enough: Any
+        self, client: Client, recorder: Recorder, rng: Random, ledger: Ledger, stopped: Any
     ) -> None:
-        super().__init__(name="timetable")
+        super().__init__(name="schedules")
         self._client = client
         self._recorder = recorder
-        self._dice = dice
+        self._rng = rng
         self._ledger = ledger
-        self._enough = enough
-        self._made: dict[str, float] = {}
-        """The schedules that are there, and when each is over."""
+        self._stopped = stopped
+        self._schedules: dict[str, float] = {}
+        """The current schedules, and when each ends."""
         self._count = 0
 
     def run(self) -> None:
-        while not self._enough.wait(INTERVAL):
-            self._move()
-        for schedule in list(self._made):
+        while not self._stopped.wait(INTERVAL_SECONDS):
+            self._operate()
+        for schedule in list(self._schedules):
             self._remove(schedule)
         self._client.close()
         self._recorder.close()
 
-    def _move(self) -> None:
+    def _operate(self) -> None:
         now = time.monotonic()
-        self._made = {one: over for one, over in self._made.items() if over > now}
-        move = self._dice.choices(list(MOVES), weights=list(MOVES.values()))[0]
-        if not self._made or (move == "create" and len(self._made) < MOST):
+        self._schedules = {schedule: end for schedule, end in self._schedules.items() if end > now}
+        operation = self._rng.choices(
+            list(OPERATION_WEIGHTS), weights=list(OPERATION_WEIGHTS.values())
+        )[0]
+        if not self._schedules or (operation == "create" and len(self._schedules) < MAX_SCHEDULES):
             self._create()
             return
-        schedule = self._dice.choice(list(self._made))
-        match move:
+        schedule = self._rng.choice(list(self._schedules))
+        match operation:
             case "create" | "change":
-                fields = self._policies() if self._dice.random() < 0.5 else self._when()
-                self._do("change schedule", schedule, fields)
+                fields = self._policies() if self._rng.random() < 0.5 else self._recurrence()
+                self._call("change schedule", schedule, fields)
             case "pause":
-                self._do("pause schedule", schedule)
+                self._call("pause schedule", schedule)
             case "resume":
-                self._do("resume schedule", schedule)
+                self._call("resume schedule", schedule)
             case _:
                 self._remove(schedule)
 
     def _create(self) -> None:
         self._count += 1
-        lasts = self._dice.uniform(*LASTS)
+        lifetime = self._rng.uniform(*LIFETIME_SECONDS)
         fields: ScheduleFields = {
-            **self._what(),
-            **self._when(),
+            **self._template(),
+            **self._recurrence(),
             **self._policies(),
-            "end_at": (datetime.now(UTC) + timedelta(seconds=lasts)).isoformat(),
+            "end_at": (datetime.now(UTC) + timedelta(seconds=lifetime)).isoformat(),
         }
-        made = self._recorder.call(
+        created = self._recorder.call(
             "create schedule",
             lambda: {"schedule": self._client.create_schedule(**fields)["id"]},
             args=fields,
         )
-        if made is not None:
-            self._made[made["schedule"]] = time.monotonic() + lasts
+        if created is not None:
+            self._schedules[created["schedule"]] = time.monotonic() + lifetime
 
-    def _do(self, op: Op, schedule: str, fields: ScheduleFields | None = None) -> None:
+    def _call(self, op: Op, schedule: str, fields: ScheduleFields | None = None) -> None:
         def act() -> dict[str, str]:
             match op:
                 case "change schedule":
@@ -109,21 +108,21 @@ class ScheduleClient(threading.Thread):
         self._recorder.call(op, act, args={"schedule": schedule, **(fields or {})})
 
     def _remove(self, schedule: str) -> None:
-        del self._made[schedule]
-        self._do("remove schedule", schedule)
+        del self._schedules[schedule]
+        self._call("remove schedule", schedule)
 
-    def _what(self) -> ScheduleFields:
-        """Draw a task, or a graph of some."""
-        name = f"{MARK}{self._count}"
-        if self._dice.random() > GRAPHS:
+    def _template(self) -> ScheduleFields:
+        """Draw a task or a graph."""
+        name = f"{NAME_PREFIX}{self._count}"
+        if self._rng.random() > GRAPH_SHARE:
             return {"task": self._task(name)}
-        refs = [f"t{number}" for number in range(self._dice.randint(*SIZE))]
+        refs = [f"t{number}" for number in range(self._rng.randint(*GRAPH_SIZES))]
         tasks: list[TaskFields] = []
         for number, ref in enumerate(refs):
             task = self._task(f"{name}, {ref}")
-            upstreams = task_mix.upstreams(self._dice, refs[:number], share=0.8)
+            upstreams = task_mix.upstreams(self._rng, refs[:number], share=0.8)
             tasks.append({**task, "ref": ref, "depends_on": upstreams})
-        self._dice.shuffle(tasks)
+        self._rng.shuffle(tasks)
         return {"graph": {"name": name, "tasks": tasks}}
 
     def _task(self, name: str) -> TaskFields:
@@ -134,23 +133,23 @@ class ScheduleClient(threading.Thread):
         }
 
     def _work(self) -> str:
-        return self._dice.choices(list(WORK), weights=list(WORK.values()))[0]
+        return self._rng.choices(list(WORK), weights=list(WORK.values()))[0]
 
-    def _when(self) -> ScheduleFields:
-        """Draw when it fires: the ways that `rules` knows."""
-        soon = datetime.now(UTC) + timedelta(seconds=self._dice.uniform(1, 5))
-        ways: list[ScheduleFields] = [
-            {"every": f"{self._dice.randint(1, 3)}s"},
+    def _recurrence(self) -> ScheduleFields:
+        """Draw a recurrence that `fire_times` supports."""
+        soon = datetime.now(UTC) + timedelta(seconds=self._rng.uniform(1, 5))
+        recurrences: list[ScheduleFields] = [
+            {"every": f"{self._rng.randint(1, 3)}s"},
             {
-                "cron": f"*/{self._dice.choice((1, 2, 3, 5))} * * * * *",
+                "cron": f"*/{self._rng.choice((1, 2, 3, 5))} * * * * *",
                 "timezone": "Asia/Kathmandu",
             },
             {"run_at": soon.isoformat()},
         ]
-        return self._dice.choices(ways, weights=[5, 4, 1])[0]
+        return self._rng.choices(recurrences, weights=[5, 4, 1])[0]
 
     def _policies(self) -> ScheduleFields:
         return {
-            "misfire": self._dice.choice(("skip", "once", "all")),
-            "overlap": self._dice.choice(("allow", "skip", "queue", "cancel_other")),
+            "misfire": self._rng.choice(("skip", "once", "all")),
+            "overlap": self._rng.choice(("allow", "skip", "queue", "cancel_other")),
         }

@@ -1,4 +1,4 @@
-"""Reconstructs the versions of a schedule, and what became of its fire times, from the journal."""
+"""Reconstructs the versions of a schedule and its occurrences from the journal."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,15 +13,15 @@ from tests.torture.database_dump import OccurrenceRow, ScheduleRow
 from tests.torture.evidence import Evidence
 from tests.torture.journal import Step
 
-FOR_EVER = datetime.max.replace(tzinfo=UTC)
-MOMENT = timedelta(microseconds=1)
-LONGEST = timedelta(hours=1)
-"""Nothing of a run that is judged lasts longer; so a rule without an end has one here."""
+MAX_TIME = datetime.max.replace(tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+MAX_DURATION = timedelta(hours=1)
+"""Bounds recurrences without an end; no run takes longer."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """A schedule as it was left by a change."""
+    """A version of a schedule."""
 
     step: Step
 
@@ -31,7 +31,7 @@ class Version:
 
     @property
     def since(self) -> datetime:
-        """From when on it holds, by the clock by which schedules fire."""
+        """When the version took effect, by the clock by which schedules fire."""
         return datetime.fromisoformat(self.row["updated_at"])
 
     @property
@@ -44,12 +44,12 @@ class Version:
         return self.row["paused_at"] is not None
 
     def times(self, after: datetime, until: datetime) -> list[datetime]:
-        """Return its fire times after an instant, up to another."""
+        """Return the fire times after `after`, up to `until`."""
         return list(fire_times.times(self.row["recurrence"], self._anchor, after, until))
 
     def has(self, at: datetime) -> bool:
-        """Say whether it fires at an instant."""
-        return at in self.times(at - MOMENT, at)
+        """Return True if `at` is a fire time."""
+        return at in self.times(at - MICROSECOND, at)
 
     @property
     def _anchor(self) -> datetime:
@@ -58,71 +58,73 @@ class Version:
 
 @dataclass(frozen=True)
 class ScheduleHistory:
-    """One schedule: its versions, and the steps in which its fire times were seen to."""
+    """One schedule: its versions, and the steps in which its fire times were claimed."""
 
-    schedule: int
+    id: int
     versions: Sequence[Version]
     claims: Sequence[Step]
-    outcomes: Sequence[OccurrenceRow]
-    left: ScheduleRow | None
-    """What is left of it at the end of the run, if it was not removed."""
+    occurrences: Sequence[OccurrenceRow]
+    final_row: ScheduleRow | None
+    """The row at the end of the run; None if it was removed."""
 
     def version_at(self, seq: int) -> Version | None:
-        """Return what it was at a step; None before it was made and after it was removed."""
-        before = [one for one in self.versions if one.step.seq < seq]
+        """Return the version at a step; None before the creation and after the removal."""
+        before = [version for version in self.versions if version.step.seq < seq]
         return before[-1] if before and before[-1].step.op != "delete" else None
 
-    def due(self) -> Iterator[datetime]:
-        """Yield the fire times to which somebody has to have seen."""
-        ends = [one.since for one in self.versions[1:] if one.step.op != "delete"]
-        # A clock that is set back does not bring back what has passed.
-        since = accumulate((one.since for one in self.versions), max)
+    def expected_fire_times(self) -> Iterator[datetime]:
+        """Yield the fire times that have to be recorded."""
+        ends = [version.since for version in self.versions[1:] if version.step.op != "delete"]
+        # Fire times that have passed do not recur when the clock is set back.
+        since = accumulate((version.since for version in self.versions), max)
         for version, after, end in zip_longest(self.versions[: len(ends) + 1], since, ends):
             if version is not None:
-                until = min(end or FOR_EVER, self._came_to - MOMENT, after + LONGEST)
+                until = min(
+                    end or MAX_TIME, self._first_unprocessed - MICROSECOND, after + MAX_DURATION
+                )
                 yield from version.times(after, until)
 
     @property
-    def _came_to(self) -> datetime:
-        """Return the fire time to which nobody has seen: it was removed, or paused, before."""
+    def _first_unprocessed(self) -> datetime:
+        """Return the first fire time that was not processed, because of a removal or a pause."""
         last = self.versions[-1]
-        came_to = None if self.left is None else self.left.next_run_at
+        unprocessed = None if self.final_row is None else self.final_row.next_run_at
         if last.step.op == "delete":
-            came_to = last.next_run_at
-        return FOR_EVER if came_to is None else came_to
+            unprocessed = last.next_run_at
+        return MAX_TIME if unprocessed is None else unprocessed
 
     @cached_property
-    def became(self) -> dict[datetime, OccurrenceRow]:
-        """What became of a fire time that was claimed."""
-        return {row.fire_at: row for row in self.outcomes}
+    def occurrence_by_fire_time(self) -> dict[datetime, OccurrenceRow]:
+        """The occurrences, by fire time."""
+        return {row.fire_at: row for row in self.occurrences}
 
-    def is_seen_to(self, at: datetime) -> bool:
-        """Say whether it is recorded what became of a fire time."""
-        return at in self.became or any(
-            row.fire_at < at <= row.last_at for row in self.outcomes if row.last_at is not None
+    def is_recorded(self, at: datetime) -> bool:
+        """Return True if there is an occurrence for a fire time."""
+        return at in self.occurrence_by_fire_time or any(
+            row.fire_at < at <= row.last_at for row in self.occurrences if row.last_at is not None
         )
 
 
 def fire_at(claim: Step) -> datetime:
-    """Return the fire time that was claimed in a step."""
+    """Return the fire time of a claim."""
     return datetime.fromisoformat((claim.row or {})["fire_at"])
 
 
-def lives(evidence: Evidence) -> list[ScheduleHistory]:
-    """Return every schedule whose beginning the journal knows."""
+def schedule_histories(evidence: Evidence) -> list[ScheduleHistory]:
+    """Return every schedule whose creation is in the journal."""
     versions: defaultdict[int, list[Version]] = defaultdict(list)
     claims: defaultdict[int, list[Step]] = defaultdict(list)
-    outcomes: defaultdict[int, list[OccurrenceRow]] = defaultdict(list)
-    for step in evidence.books.journal:
+    occurrences: defaultdict[int, list[OccurrenceRow]] = defaultdict(list)
+    for step in evidence.dump.journal:
         if step.what == "schedule" and step.schedule is not None:
             versions[step.schedule].append(Version(step))
         if (step.what, step.op) == ("occurrence", "insert") and step.schedule is not None:
             claims[step.schedule].append(step)
-    for row in evidence.books.occurrences:
-        outcomes[row.schedule_id].append(row)
-    left = {row.id: row for row in evidence.books.schedules}
+    for row in evidence.dump.occurrences:
+        occurrences[row.schedule_id].append(row)
+    final_rows = {row.id: row for row in evidence.dump.schedules}
     return [
-        ScheduleHistory(one, versions[one], claims[one], outcomes[one], left.get(one))
-        for one in sorted(versions.keys() | claims.keys() | outcomes.keys())
-        if not versions[one] or versions[one][0].step.op == "insert"
+        ScheduleHistory(id_, versions[id_], claims[id_], occurrences[id_], final_rows.get(id_))
+        for id_ in sorted(versions.keys() | claims.keys() | occurrences.keys())
+        if not versions[id_] or versions[id_][0].step.op == "insert"
     ]

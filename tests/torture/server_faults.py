@@ -3,70 +3,72 @@
 import random
 
 from tests.torture.cluster import Cluster
-from tests.torture.fault import Inflicted, now
+from tests.torture.fault import InjectedFault, now
 from tests.torture.processes import until
 from tests.torture.proxy import Behaviour
 
-SILENCE = 1.0
-"""Seconds in which a server is told nothing of what it has committed, before it is killed."""
+MAX_SILENCE_SECONDS = 1.0
+"""Seconds for which responses of PostgreSQL are held back before the server is killed."""
 
 
-def leader_killed(cluster: Cluster, dice: random.Random) -> Inflicted:
+def leader_killed(cluster: Cluster, rng: random.Random) -> InjectedFault:
     name, term = _leader(cluster)
     began = now()
     cluster.kill(name)
-    return Inflicted(name, dice.uniform(3, 8), lambda: cluster.start(name), term=term, began=began)
-
-
-def leader_stopped(cluster: Cluster, dice: random.Random) -> Inflicted:
-    name, term = _leader(cluster)
-    began = now()
-    cluster.stop(name)
-    return Inflicted(
-        name, dice.uniform(10, 30), lambda: cluster.resume(name), term=term, began=began
+    return InjectedFault(
+        name, rng.uniform(3, 8), lambda: cluster.start(name), term=term, began=began
     )
 
 
-def server_killed(cluster: Cluster, dice: random.Random) -> Inflicted:
-    name = _any(cluster, dice)
+def leader_stopped(cluster: Cluster, rng: random.Random) -> InjectedFault:
+    name, term = _leader(cluster)
+    began = now()
+    cluster.stop(name)
+    return InjectedFault(
+        name, rng.uniform(10, 30), lambda: cluster.resume(name), term=term, began=began
+    )
+
+
+def server_killed(cluster: Cluster, rng: random.Random) -> InjectedFault:
+    name = _choose_server(cluster, rng)
     cluster.kill(name)
-    return Inflicted(name, dice.uniform(1, 8), lambda: cluster.start(name))
+    return InjectedFault(name, rng.uniform(1, 8), lambda: cluster.start(name))
 
 
-def server_killed_before_answering(cluster: Cluster, dice: random.Random) -> Inflicted:
-    """Commit, and die before anybody hears of it.
+def server_killed_before_answering(cluster: Cluster, rng: random.Random) -> InjectedFault:
+    """Kill a server after a commit, before it can respond to its clients.
 
-    PostgreSQL gets what the server says, and the server nothing of what PostgreSQL answers.
+    PostgreSQL receives the requests of the server, but its responses are held back.
     """
-    name = _any(cluster, dice)
+    name = _choose_server(cluster, rng)
     postgres = cluster.postgres
-    postgres.detour([name], Behaviour())
+    postgres.redirect([name], Behaviour())
     try:
-        until(lambda: cluster.answers(name), f"{name} to speak through the proxy", 20)
-        dice_seconds = dice.uniform(0.2, SILENCE)
-        postgres.detour_behaviour(Behaviour(stall="answers"))
-        cluster.wait_for(dice_seconds)
+        until(lambda: cluster.is_responding(name), f"{name} to speak through the proxy", 20)
+        silence = rng.uniform(0.2, MAX_SILENCE_SECONDS)
+        postgres.set_proxy_behaviour(Behaviour(stall="responses"))
+        cluster.sleep(silence)
         killed = now()
         cluster.kill(name)
     finally:
-        postgres.end_detour()
-    return Inflicted(name, dice.uniform(1, 5), lambda: cluster.start(name), since=killed)
+        postgres.end_redirect()
+    return InjectedFault(name, rng.uniform(1, 5), lambda: cluster.start(name), since=killed)
 
 
-def rolling_restart(cluster: Cluster, dice: random.Random) -> Inflicted:
-    """Replace every server, one after the other, each when the one before serves again."""
-    names = dice.sample(cluster.server_names, len(cluster.server_names))
+def rolling_restart(cluster: Cluster, rng: random.Random) -> InjectedFault:
+    """Restart every server, one after another, each when the previous one is ready."""
+    names = rng.sample(cluster.server_names, len(cluster.server_names))
     for name in names:
         cluster.restart(name)
         cluster.await_server(name)
-    return Inflicted(" ".join(names), since=now())
+    return InjectedFault(" ".join(names), since=now())
 
 
 def _leader(cluster: Cluster) -> tuple[str, int]:
-    name = until(cluster.leader, "somebody to lead", 30)
+    name = until(cluster.leader, "a leader", 30)
     return name, cluster.term()
 
 
-def _any(cluster: Cluster, dice: random.Random) -> str:
-    """Return a server that runs, if possible while another one does, too."""
-    return dice.choice([name for name in cluster.server_names if cluster.is_up(name)])
+def _choose_server(cluster: Cluster, rng: random.Random) -> str:
+    """Return a server that is up."""
+    return rng.choice([name for name in cluster.server_names if cluster.is_up(name)])

@@ -1,6 +1,6 @@
 """Synthetic runs for the tests of the checker: correct ones, and ones with a violation.
 
-A story writes down what it is told and enforces nothing, so a mistake is told by telling it.
+A synthetic run records every step without checking it, so that any violation can be constructed.
 """
 
 import itertools
@@ -22,21 +22,21 @@ from tests.torture.database_dump import (
     TaskRow,
     TenantRow,
 )
-from tests.torture.evidence import Evidence, FaultInterval, Rules
+from tests.torture.evidence import Evidence, FaultInterval, RunSettings
 from tests.torture.history import Call, Op
 from tests.torture.invariants import ALL
 from tests.torture.journal import Step
-from tests.torture.ledger import MARK, Entry
+from tests.torture.ledger import LEDGER_MARK, Entry
 
 RunStep = Callable[["SyntheticRun"], object]
 TASK = 7
-"""The one task that most stories are about."""
-SOURCE = f"#!/bin/sh\n{MARK}\n"
+"""The task of most synthetic runs."""
+SOURCE = f"#!/bin/sh\n{LEDGER_MARK}\n"
 FAILURES = ("failed", "capped", "overused")
 
 
 class SyntheticRun:
-    """A run that is made up. Each thing that is told takes a second."""
+    """A synthetic run, in which every step takes a second."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -54,7 +54,7 @@ class SyntheticRun:
         self.paused: set[int] = set()
         self.tenants: list[TenantRow] = []
         self.keys: dict[int, dict[str, Any]] = {}
-        self.troubles: list[FaultInterval] = []
+        self.faults: list[FaultInterval] = []
         self.term = 0
         self.held: dict[int, Step] = {}
         self._numbers = itertools.count(1)
@@ -71,7 +71,7 @@ class SyntheticRun:
         self.note(what="term", op="update", term=term, server=0)
 
     def join(self, incarnation: int, *, cpu_milli: int = 1000) -> None:
-        """Begin an incarnation of the node of the same number: node-1, node-2."""
+        """Start an incarnation of the node with the same number: node-1, node-2."""
         self.incarnations[incarnation] = IncarnationRow(
             id=incarnation, node_id=incarnation, capacity={"cpu_milli": cpu_milli}
         )
@@ -101,19 +101,21 @@ class SyntheticRun:
         )
 
     def store(self, task: int, *, xid: int | None = None, **fields: Any) -> None:
-        """Store a task that waits, whoever asked for it."""
+        """Store a waiting task, without a call of a client."""
         self.tasks[task] = TaskRow(id=task, payload={"source": SOURCE}, **fields)
         self.live[task] = LiveRow(id=task)
         self._live(task, "insert", **({} if xid is None else {"xid": xid}))
 
     def block(self, task: int, upstream: int, condition: str = "success") -> None:
-        """Store a task that waits for another one, and acknowledge it."""
+        """Store a task with an upstream, and acknowledge it."""
         self.tasks[task] = TaskRow(id=task, payload={"source": SOURCE})
         self.live[task] = LiveRow(id=task, status="blocked")
         self._live(task, "insert")
         self.edges.append(EdgeRow(dependant_id=task, upstream_id=upstream, condition=condition))
-        asked = [{"task": str(upstream), "on": condition}]
-        self.call("submit", result={"id": str(task)}, args={"source": SOURCE, "depends_on": asked})
+        dependencies = [{"task": str(upstream), "on": condition}]
+        self.call(
+            "submit", result={"id": str(task)}, args={"source": SOURCE, "depends_on": dependencies}
+        )
 
     def submit(self, task: int, **fields: Any) -> None:
         """Store a task and acknowledge it."""
@@ -121,7 +123,7 @@ class SyntheticRun:
         self.call("submit", result={"id": str(task)}, args={"source": SOURCE})
 
     def lease(self, task: int, *, incarnation: int = 1, **other: Any) -> int:
-        """Give a task to an incarnation, and return the token."""
+        """Lease a task to an incarnation; return the token."""
         token = next(self._tokens)
         row = self.live[task]
         self.live[task] = msgspec.structs.replace(
@@ -135,11 +137,11 @@ class SyntheticRun:
         return token
 
     def release(self, task: int) -> None:
-        """Let a task wait for its turn that was scheduled or blocked."""
+        """Make a scheduled or blocked task ready."""
         self._move(task, "waiting")
 
     def pause(self, task: int) -> None:
-        """Mark a task as paused; one that runs goes on."""
+        """Mark a task as paused; a running task continues."""
         self.paused.add(task)
         self._move(task, "paused")
 
@@ -153,7 +155,7 @@ class SyntheticRun:
         self._live(task, "update")
 
     def write(self, what: str, task: int, *, token: int | None = None, **other: Any) -> None:
-        """Let a payload write to the ledger: the one of the present attempt, or of `token`."""
+        """Write to the ledger, for the current attempt or for `token`."""
         held = self.held[task]
         fields = {
             "attempt": held.attempt,
@@ -172,7 +174,7 @@ class SyntheticRun:
     def finish(
         self, task: int, outcome: str = "succeeded", status: str = "done", **other: Any
     ) -> None:
-        """Record the end of a task's attempt, and let the task go on to `status`."""
+        """Record the end of the current attempt, and move the task to `status`."""
         held, row, xid = self.held[task], self.live[task], next(self._xids)
         assert held.attempt is not None and held.token is not None
         fields = {"attempt": held.attempt, "token": held.token, "incarnation": held.incarnation}
@@ -200,7 +202,7 @@ class SyntheticRun:
     def end(
         self, task: int, status: str, *, outcome: str | None = None, xid: int = 0, **other: Any
     ) -> None:
-        """End a task; without an outcome, one that has not started."""
+        """End a task; without an outcome, a task that has not started."""
         xid = xid or next(self._xids)
         self._live(task, "delete", xid=xid)
         row = self.live.pop(task)
@@ -213,7 +215,7 @@ class SyntheticRun:
             self.dead_letters.append(task)
 
     def note(self, **step: Any) -> Step:
-        """Write a step into the journal."""
+        """Add a step to the journal."""
         self.now += 1
         step.setdefault("xid", next(self._xids))
         self.steps.append(Step(seq=next(self._numbers), boot=self.now, **step))
@@ -237,14 +239,14 @@ class SyntheticRun:
         return self.note(what="live", op=op, **fields)
 
     def evidence(self, **other: Any) -> Evidence:
-        """Return what has been told so far."""
-        books = DatabaseDump(
+        """Return the evidence of the run so far."""
+        dump = DatabaseDump(
             tasks=list(self.tasks.values()),
             live=list(self.live.values()),
             ends=list(self.ends.values()),
             attempts=list(self.attempts),
             incarnations=list(self.incarnations.values()),
-            nodes=[NodeRow(id=one, name=f"node-{one}") for one in self.incarnations],
+            nodes=[NodeRow(id=node, name=f"node-{node}") for node in self.incarnations],
             submissions=[
                 SubmissionRow(key=row.idempotency_key, task_id=row.id)
                 for row in self.tasks.values()
@@ -258,58 +260,60 @@ class SyntheticRun:
             keys=self.keys,
             journal=list(self.steps),
         )
-        fields = {"rules": Rules(grace=10.0), **other}
+        fields = {"settings": RunSettings(grace=10.0), **other}
         return Evidence(
-            books=books,
+            dump=dump,
             calls=self.calls,
             entries=self.entries,
-            troubles=self.troubles,
+            faults=self.faults,
             **fields,
         )
 
 
-def told(*tellings: RunStep) -> SyntheticRun:
-    """Return a story in which a task was submitted, and then that."""
-    story = SyntheticRun()
-    story.submit(TASK)
-    for telling in tellings:
-        telling(story)
-    return story
+def run_with(*steps: RunStep) -> SyntheticRun:
+    """Return a run in which a task was submitted, followed by `steps`."""
+    synthetic = SyntheticRun()
+    synthetic.submit(TASK)
+    for step in steps:
+        step(synthetic)
+    return synthetic
 
 
-def lease(story: SyntheticRun) -> None:
-    story.lease(TASK)
+def lease(synthetic: SyntheticRun) -> None:
+    synthetic.lease(TASK)
 
 
-def run(story: SyntheticRun) -> None:
-    story.lease(TASK)
-    story.run(TASK)
+def run(synthetic: SyntheticRun) -> None:
+    synthetic.lease(TASK)
+    synthetic.run(TASK)
 
 
-def start(story: SyntheticRun) -> None:
-    story.lease(TASK)
-    story.write("start", TASK)
+def start(synthetic: SyntheticRun) -> None:
+    synthetic.lease(TASK)
+    synthetic.write("start", TASK)
 
 
-def done(story: SyntheticRun) -> None:
-    run(story)
-    story.finish(TASK)
+def done(synthetic: SyntheticRun) -> None:
+    run(synthetic)
+    synthetic.finish(TASK)
 
 
-def lost(story: SyntheticRun) -> None:
-    start(story)
-    story.finish(TASK, "lost", "waiting")
+def lost(synthetic: SyntheticRun) -> None:
+    start(synthetic)
+    synthetic.finish(TASK, "lost", "waiting")
 
 
-def failed(story: SyntheticRun) -> None:
-    run(story)
-    story.finish(TASK, "failed", "waiting")
+def failed(synthetic: SyntheticRun) -> None:
+    run(synthetic)
+    synthetic.finish(TASK, "failed", "waiting")
 
 
-def cancelled(story: SyntheticRun) -> None:
-    story.call("cancel", args={"task": str(TASK)}, result={"id": str(TASK), "status": "running"})
+def cancelled(synthetic: SyntheticRun) -> None:
+    synthetic.call(
+        "cancel", args={"task": str(TASK)}, result={"id": str(TASK), "status": "running"}
+    )
 
 
-def judged(story: SyntheticRun, invariant: int, **other: Any) -> list[str]:
-    """Return what one invariant finds wrong with a story."""
-    return [violation.message for violation in ALL[invariant](story.evidence(**other))]
+def messages(synthetic: SyntheticRun, invariant: int, **other: Any) -> list[str]:
+    """Return the messages of the violations of one invariant."""
+    return [violation.message for violation in ALL[invariant](synthetic.evidence(**other))]

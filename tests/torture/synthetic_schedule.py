@@ -8,13 +8,13 @@ import msgspec
 from tests.torture.database_dump import EdgeRow, GraphRow, OccurrenceRow, ScheduleRow
 from tests.torture.evidence import Evidence
 from tests.torture.invariants import judge
-from tests.torture.invariants.recurrence import MARK
+from tests.torture.invariants.recurrence import NAME_PREFIX
 from tests.torture.synthetic_run import SyntheticRun
 
 ID = 70
-ZERO = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
-EVERY = {"every": "10s", "end_at": (ZERO + timedelta(seconds=55)).isoformat()}
-"""Fires at 10, 20, 30, 40 and 50 seconds past twelve."""
+NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
+EVERY = {"every": "10s", "end_at": (NOON + timedelta(seconds=55)).isoformat()}
+"""Fires at 10, 20, 30, 40 and 50 seconds past noon."""
 
 
 CHAIN: dict[str, Any] = {
@@ -24,18 +24,18 @@ CHAIN: dict[str, Any] = {
         {"ref": "c", "depends_on": [{"task": "b", "on": "success"}]},
     ]
 }
-"""What a schedule of graphs submits."""
+"""The template of a schedule of graphs."""
 
 
 class SyntheticSchedule(SyntheticRun):
-    """A story of one schedule, in seconds past twelve."""
+    """A synthetic run with one schedule; times are in seconds past noon."""
 
-    def __init__(self, written: dict[str, str] = EVERY, **policies: Any) -> None:
+    def __init__(self, recurrence: dict[str, str] = EVERY, **policies: Any) -> None:
         super().__init__()
         self.row: dict[str, Any] = {
             "id": ID,
-            "recurrence": written,
-            "anchor": ZERO.isoformat(),
+            "recurrence": recurrence,
+            "anchor": NOON.isoformat(),
             "next_run_at": None,
             "paused_at": None,
             "misfire": "once",
@@ -43,7 +43,7 @@ class SyntheticSchedule(SyntheticRun):
             **policies,
         }
         self.occurrences: list[OccurrenceRow] = []
-        self.left: list[ScheduleRow] = []
+        self.final_rows: list[ScheduleRow] = []
         self.step("insert", 0)
         self.call("create schedule", result={"schedule": str(ID)})
 
@@ -55,30 +55,30 @@ class SyntheticSchedule(SyntheticRun):
         row = OccurrenceRow(schedule_id=ID, fire_at=at(second), **fields)
         self.occurrences.append(row)
         recorded_at = at(second if recorded is None else recorded)
-        told = {"fire_at": row.fire_at.isoformat(), "recorded_at": recorded_at.isoformat()}
-        # What is stored with it came just before it, in the same transaction.
-        self.note(what="occurrence", op="insert", schedule=ID, row=told, xid=self.steps[-1].xid)
+        fields = {"fire_at": row.fire_at.isoformat(), "recorded_at": recorded_at.isoformat()}
+        # Its tasks were stored just before it, in the same transaction.
+        self.note(what="occurrence", op="insert", schedule=ID, row=fields, xid=self.steps[-1].xid)
 
     def fire(self, second: float, *, task: int | None = None, **fields: Any) -> int:
-        """Let a fire time become a task, and return its id."""
+        """Record a fire time with a task; return the task id."""
         task = task or 100 + int(second)
-        self.store(task, name=f"{MARK}1", run_at=at(second))
+        self.store(task, name=f"{NAME_PREFIX}1", run_at=at(second))
         self.claim(second, task_id=task, **fields)
         return task
 
     def fire_graph(self, second: float, *, graph: int | None = None) -> int:
-        """Let a fire time become the graph of the schedule, and return its id."""
+        """Record a fire time with a graph; return the graph id."""
         graph = graph or 1000 + int(second)
-        ids = {task["ref"]: 10 * graph + place for place, task in enumerate(CHAIN["tasks"])}
+        ids = {task["ref"]: 10 * graph + index for index, task in enumerate(CHAIN["tasks"])}
         for ref, task in ids.items():
-            name = f"{MARK}1, {ref}"
+            name = f"{NAME_PREFIX}1, {ref}"
             self.store(task, name=name, run_at=at(second), graph_id=graph, ref=ref, xid=graph)
         for task in CHAIN["tasks"]:
-            for one in task.get("depends_on", ()):
+            for upstream in task.get("depends_on", ()):
                 self.edges.append(
-                    EdgeRow(dependant_id=ids[task["ref"]], upstream_id=ids[one["task"]])
+                    EdgeRow(dependant_id=ids[task["ref"]], upstream_id=ids[upstream["task"]])
                 )
-        self.graphs.append(GraphRow(id=graph, name=f"{MARK}1", task_ids=list(ids.values())))
+        self.graphs.append(GraphRow(id=graph, name=f"{NAME_PREFIX}1", task_ids=list(ids.values())))
         self.claim(second, graph_id=graph)
         return graph
 
@@ -102,52 +102,53 @@ class SyntheticSchedule(SyntheticRun):
         self.step("delete", second, next_run_at=next_run_at)
         self.call("remove schedule", result={"schedule": str(ID)})
 
-    def stay(self, next_run: float | None = None, **fields: Any) -> None:
+    def keep(self, next_run: float | None = None, **fields: Any) -> None:
         next_run_at = None if next_run is None else at(next_run)
-        self.left.append(ScheduleRow(id=ID, next_run_at=next_run_at, **fields))
+        self.final_rows.append(ScheduleRow(id=ID, next_run_at=next_run_at, **fields))
 
     def evidence(self, **other: Any) -> Evidence:
-        told = super().evidence(**other)
-        books = msgspec.structs.replace(
-            told.books,
+        base = super().evidence(**other)
+        dump = msgspec.structs.replace(
+            base.dump,
             occurrences=self.occurrences,
-            schedules=self.left,
+            schedules=self.final_rows,
         )
         return Evidence(
-            books=books,
-            calls=told.calls,
-            entries=told.entries,
-            troubles=told.troubles,
-            rules=told.rules,
-            phase=told.phase,
+            dump=dump,
+            calls=base.calls,
+            entries=base.entries,
+            faults=base.faults,
+            settings=base.settings,
+            phase=base.phase,
         )
 
-    def wrong(self, **other: Any) -> list[str]:
-        """Return what is found wrong with it."""
+    def violations(self, **other: Any) -> list[str]:
+        """Return the messages of all violations."""
         return [
-            str(one).removeprefix(f"[9] schedule {ID}: ") for one in judge(self.evidence(**other))
+            str(violation).removeprefix(f"[9] schedule {ID}: ")
+            for violation in judge(self.evidence(**other))
         ]
 
 
 def at(second: float) -> datetime:
-    return ZERO + timedelta(seconds=second)
+    return NOON + timedelta(seconds=second)
 
 
 def fired(*seconds: float, **policies: str) -> SyntheticSchedule:
-    """Return the story of a schedule that fired at these, and whose tasks are done."""
-    plan = SyntheticSchedule(**policies)
+    """Return a schedule that fired at these seconds, and whose tasks are done."""
+    schedule = SyntheticSchedule(**policies)
     for second in seconds:
-        plan.done(plan.fire(second))
-    return plan
+        schedule.done(schedule.fire(second))
+    return schedule
 
 
 def fired_graphs(*seconds: float, **policies: Any) -> SyntheticSchedule:
-    """Return the story of a schedule of graphs that fired at these, and whose tasks are done."""
-    plan = SyntheticSchedule(graph=CHAIN, **policies)
+    """Return a schedule of graphs that fired at these seconds, and whose tasks are done."""
+    schedule = SyntheticSchedule(graph=CHAIN, **policies)
     for second in seconds:
-        plan.done_all(plan.fire_graph(second))
-    return plan
+        schedule.done_all(schedule.fire_graph(second))
+    return schedule
 
 
-def told(second: float) -> str:
+def time_text(second: float) -> str:
     return f"{at(second)}"

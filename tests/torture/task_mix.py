@@ -1,7 +1,7 @@
 """The mix of tasks that the clients of a run submit, drawn at random.
 
-Most are over at once, so that there are many; some run for long, so that every fault finds
-tasks at work; the rest go wrong in every way that a task can.
+Most end at once, so that there are many; some run for long, so that every fault affects running
+tasks; the rest fail in every way that a task can.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,76 +10,76 @@ from random import Random
 from duly.client.shapes.task_shapes import DependencyFields, ResourceFields, TaskFields
 
 Draw = Callable[[Random, float], TaskFields]
-"""Draws a task that takes no longer than so many seconds."""
+"""Draws a task that takes at most the given seconds."""
 
-DISK = 100
-"""Megabytes: no file that a task writes may be larger, and the ledger is one for all."""
-SIZES: tuple[ResourceFields, ...] = (
-    {"cpu": 0.1, "memory_mb": 16, "disk_mb": DISK},
-    {"cpu": 0.25, "memory_mb": 32, "disk_mb": DISK},
-    {"cpu": 0.5, "memory_mb": 64, "disk_mb": DISK},
-    {"cpu": 1, "memory_mb": 64, "disk_mb": DISK},
+DISK_MB = 100
+"""Megabytes; also the limit for the size of the shared ledger."""
+SMALL_RESOURCES: tuple[ResourceFields, ...] = (
+    {"cpu": 0.1, "memory_mb": 16, "disk_mb": DISK_MB},
+    {"cpu": 0.25, "memory_mb": 32, "disk_mb": DISK_MB},
+    {"cpu": 0.5, "memory_mb": 64, "disk_mb": DISK_MB},
+    {"cpu": 1, "memory_mb": 64, "disk_mb": DISK_MB},
 )
-LARGE: ResourceFields = {"cpu": 2, "memory_mb": 256, "disk_mb": DISK}
-FAILS_BEFORE = "[ $DULY_ATTEMPT -gt {} ] || exit 3"
+LARGE_RESOURCES: ResourceFields = {"cpu": 2, "memory_mb": 256, "disk_mb": DISK_MB}
+FAIL_UNTIL_ATTEMPT = "[ $DULY_ATTEMPT -gt {} ] || exit 3"
 
 
-def quick(dice: Random, longest: float) -> TaskFields:
-    """Over at once: there are most of these."""
-    return {"source": ":", "resources": dice.choice(SIZES)}
+def quick(rng: Random, max_seconds: float) -> TaskFields:
+    """A task that ends at once, the most frequent kind."""
+    return {"source": ":", "resources": rng.choice(SMALL_RESOURCES)}
 
 
-def short(dice: Random, longest: float) -> TaskFields:
-    """A good part of a second."""
-    return {"source": f"sleep {dice.uniform(0.1, 1):.2f}", "resources": dice.choice(SIZES)}
+def short(rng: Random, max_seconds: float) -> TaskFields:
+    """A task that takes a fraction of a second."""
+    return {"source": f"sleep {rng.uniform(0.1, 1):.2f}", "resources": rng.choice(SMALL_RESOURCES)}
 
 
-def long(dice: Random, longest: float) -> TaskFields:
-    """Long enough that a kill or a partition finds it at work, and its rerun can be seen."""
-    seconds = dice.uniform(1, longest)
-    work = f"beats {seconds * 5:.0f}" if dice.random() < 0.1 else f"sleep {seconds:.1f}"
-    return {"source": work, "resources": dice.choice(SIZES[:2])}
+def long(rng: Random, max_seconds: float) -> TaskFields:
+    """A task that runs long enough to be affected by faults and retried."""
+    seconds = rng.uniform(1, max_seconds)
+    work = f"beats {seconds * 5:.0f}" if rng.random() < 0.1 else f"sleep {seconds:.1f}"
+    return {"source": work, "resources": rng.choice(SMALL_RESOURCES[:2])}
 
 
-def large(dice: Random, longest: float) -> TaskFields:
-    """Takes half of a node, so that room is scarce now and then."""
-    return {"source": f"sleep {dice.uniform(0.1, 2):.2f}", "resources": LARGE}
+def large(rng: Random, max_seconds: float) -> TaskFields:
+    """A task that takes half of a node, so that capacity is sometimes scarce."""
+    return {"source": f"sleep {rng.uniform(0.1, 2):.2f}", "resources": LARGE_RESOURCES}
 
 
-def flaky(dice: Random, longest: float) -> TaskFields:
-    """Fails at first and succeeds in the end, if losses do not delay it."""
+def flaky(rng: Random, max_seconds: float) -> TaskFields:
+    """A task that fails at its first attempts, and then succeeds."""
     return {
-        "source": FAILS_BEFORE.format(dice.randint(1, 2)),
-        "resources": dice.choice(SIZES),
+        "source": FAIL_UNTIL_ATTEMPT.format(rng.randint(1, 2)),
+        "resources": rng.choice(SMALL_RESOURCES),
         "max_attempts": 5,
     }
 
 
-def hopeless(dice: Random, longest: float) -> TaskFields:
-    """Fails every time, and so becomes a dead letter."""
+def hopeless(rng: Random, max_seconds: float) -> TaskFields:
+    """A task that always fails, and becomes a dead letter."""
     return {
         "source": "exit 4",
-        "resources": dice.choice(SIZES),
-        "max_attempts": dice.randint(1, 2),
+        "resources": rng.choice(SMALL_RESOURCES),
+        "max_attempts": rng.randint(1, 2),
     }
 
 
-def endless(dice: Random, longest: float) -> TaskFields:
-    """Would run for an hour, but its cap ends it; some do not heed the first signal."""
-    deaf = dice.random() < 0.3
+def endless(rng: Random, max_seconds: float) -> TaskFields:
+    """A task that runs until its cap; some ignore SIGTERM."""
+    ignores_sigterm = rng.random() < 0.3
     return {
-        "source": ("trap '' TERM; " if deaf else "") + "sleep 3600",
-        "resources": dice.choice(SIZES[:2]),
-        "execution_cap": dice.randint(1, 3),
+        "source": ("trap '' TERM; " if ignores_sigterm else "") + "sleep 3600",
+        "resources": rng.choice(SMALL_RESOURCES[:2]),
+        "execution_cap": rng.randint(1, 3),
         "max_attempts": 1,
     }
 
 
-def begun_once(dice: Random, longest: float) -> TaskFields:
-    """Must not be begun twice: losing its node ends it."""
+def begun_once(rng: Random, max_seconds: float) -> TaskFields:
+    """A task that fails if its node is lost."""
     return {
-        "source": f"sleep {dice.uniform(0.1, 5):.1f}",
-        "resources": dice.choice(SIZES[:2]),
+        "source": f"sleep {rng.uniform(0.1, 5):.1f}",
+        "resources": rng.choice(SMALL_RESOURCES[:2]),
         "on_lost": "fail",
     }
 
@@ -96,22 +96,24 @@ MIX: dict[Draw, int] = {
 }
 
 
-WAITING = 0.2
-"""The share of tasks that wait for others."""
+UPSTREAM_SHARE = 0.2
+"""The share of tasks with upstreams."""
 CONDITIONS = {"success": 7, "always": 2, "failure": 1}
 
 
-def upstreams(dice: Random, among: Sequence[str], share: float = WAITING) -> list[DependencyFields]:
-    """Draw what a task waits for: nothing, or up to three of `among`, by id or ref."""
-    if not among or dice.random() > share:
+def upstreams(
+    rng: Random, candidates: Sequence[str], share: float = UPSTREAM_SHARE
+) -> list[DependencyFields]:
+    """Draw the upstreams of a task: none, or up to three of `candidates`, by id or ref."""
+    if not candidates or rng.random() > share:
         return []
-    chosen = dice.sample(among, min(dice.randint(1, 3), len(among)))
+    chosen = rng.sample(candidates, min(rng.randint(1, 3), len(candidates)))
     conditions = list(CONDITIONS)
     weights = list(CONDITIONS.values())
-    return [{"task": one, "on": dice.choices(conditions, weights)[0]} for one in chosen]
+    return [{"task": upstream, "on": rng.choices(conditions, weights)[0]} for upstream in chosen]
 
 
-def draw(dice: Random, longest: float) -> TaskFields:
-    """Draw one task; its `source` is only what is to be done between two lines of the ledger."""
-    chosen = dice.choices(list(MIX), weights=list(MIX.values()))[0]
-    return {"name": chosen.__name__, **chosen(dice, longest)}
+def draw(rng: Random, max_seconds: float) -> TaskFields:
+    """Draw a task; its `source` is only the work between the first and last ledger entry."""
+    chosen = rng.choices(list(MIX), weights=list(MIX.values()))[0]
+    return {"name": chosen.__name__, **chosen(rng, max_seconds)}

@@ -1,25 +1,25 @@
-"""For every violation the report shows what was written down around it."""
+"""The report shows the records around every violation."""
 
 from tests.torture.evidence import FaultInterval
-from tests.torture.excerpt import AFTER, BEFORE, excerpt
+from tests.torture.excerpt import LINES_AFTER, LINES_BEFORE, excerpt
 from tests.torture.invariants import judge
-from tests.torture.synthetic_run import TASK, SyntheticRun, cancelled, lease, run, told
+from tests.torture.synthetic_run import TASK, SyntheticRun, cancelled, lease, run, run_with
 
 
-def excerpts(story: SyntheticRun) -> list[list[str]]:
-    evidence = story.evidence()
+def excerpts(synthetic: SyntheticRun) -> list[list[str]]:
+    evidence = synthetic.evidence()
     return [
-        [line.strip().split("  ", 1)[1] for line in excerpt(evidence, one)]
-        for one in judge(evidence)
+        [line.strip().split("  ", 1)[1] for line in excerpt(evidence, violation)]
+        for violation in judge(evidence)
     ]
 
 
 def test_the_steps_calls_and_faults_around_a_violation_are_shown_in_order() -> None:
-    story = told(cancelled, lease)
-    story.troubles.append(
-        FaultInterval(kind="partition", host="node-1", began=1, healed=story.now - 1.5)
+    synthetic = run_with(cancelled, lease)
+    synthetic.faults.append(
+        FaultInterval(kind="partition", host="node-1", began=1, healed=synthetic.now - 1.5)
     )
-    assert excerpts(story) == [
+    assert excerpts(synthetic) == [
         [
             "fault    partition node-1 begins",
             "journal  live insert: waiting (attempt 0)",
@@ -33,12 +33,12 @@ def test_the_steps_calls_and_faults_around_a_violation_are_shown_in_order() -> N
     ]
 
 
-def test_of_a_node_its_renewals_are_shown_and_when_they_were_computed() -> None:
-    story = told()
-    story.note(what="renewal", op="update", incarnation=1, computed_ago=0.13)
+def test_renewals_of_a_node_are_shown_with_their_clock_readings() -> None:
+    synthetic = run_with()
+    synthetic.note(what="renewal", op="update", incarnation=1, computed_ago=0.13)
     ended = {"what": "incarnation", "op": "update", "status": "ended", "reason": "expired"}
-    story.note(**ended, incarnation=1)
-    assert excerpts(story) == [
+    synthetic.note(**ended, incarnation=1)
+    assert excerpts(synthetic) == [
         [
             "journal  incarnation insert: 1 alive",
             "journal  renewal update: 1, computed 0.130 s before",
@@ -47,13 +47,13 @@ def test_of_a_node_its_renewals_are_shown_and_when_they_were_computed() -> None:
     ]
 
 
-def test_what_is_far_from_a_violation_is_left_out() -> None:
-    story = told(run)
+def test_records_far_from_a_violation_are_omitted() -> None:
+    synthetic = run_with(run)
     for _ in range(50):
-        story.call("get", result={"id": str(TASK), "status": "running"})
-    story.finish(TASK, attempt=2)
+        synthetic.call("get", result={"id": str(TASK), "status": "running"})
+    synthetic.finish(TASK, attempt=2)
     for _ in range(50):
-        story.call("get", result={"id": str(TASK), "status": "done"})
-    evidence = story.evidence()
-    [violation, *_] = [one for one in judge(evidence) if one.at is not None]
-    assert len(excerpt(evidence, violation)) == BEFORE + AFTER
+        synthetic.call("get", result={"id": str(TASK), "status": "done"})
+    evidence = synthetic.evidence()
+    [violation, *_] = [found for found in judge(evidence) if found.at is not None]
+    assert len(excerpt(evidence, violation)) == LINES_BEFORE + LINES_AFTER

@@ -1,4 +1,4 @@
-"""The network of the fault lab does to real connections what it says."""
+"""The virtual network affects real connections as described."""
 
 import socket
 import subprocess
@@ -15,10 +15,12 @@ from tests.torture.processes import Program, until
 
 pytestmark = [
     pytest.mark.faults,
-    pytest.mark.skipif(bool(namespaces.lacking()), reason=str(namespaces.lacking())),
+    pytest.mark.skipif(
+        bool(namespaces.missing_requirement()), reason=str(namespaces.missing_requirement())
+    ),
 ]
-SILENCE = 0.5
-"""Seconds after which nothing more is expected to come."""
+SILENCE_SECONDS = 0.5
+"""Seconds without a response after which a connection counts as silent."""
 ECHO = """
 import socket, threading
 def serve(conn):
@@ -39,28 +41,28 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture
 def echo(network: Network, tmp_path: Path) -> Host:
-    """A host b where what is sent to port 7000 comes back, beside a host a."""
+    """A host b with an echo server on port 7000, beside a host a."""
     network.host("a")
     host = network.host("b")
     program = host.spawn([sys.executable, "-c", ECHO], log=tmp_path / "echo.log")
-    until(lambda: program.said("listening"), "the echo")
+    until(lambda: program.has_logged("listening"), "the echo")
     return host
 
 
-def call(network: Network, host: Host, seconds: float = 10) -> socket.socket:
+def connect(network: Network, host: Host, seconds: float = 10) -> socket.socket:
     with network.host("a").entered():
         return socket.create_connection((host.address, 7000), timeout=seconds)
 
 
-def answers(conn: socket.socket) -> bool:
+def echoes(conn: socket.socket) -> bool:
     conn.sendall(b"x")
     return conn.recv(1) == b"x"
 
 
 def is_silent(conn: socket.socket) -> bool:
-    conn.settimeout(SILENCE)
+    conn.settimeout(SILENCE_SECONDS)
     try:
-        return not answers(conn)
+        return not echoes(conn)
     except TimeoutError:
         return True
     finally:
@@ -68,8 +70,8 @@ def is_silent(conn: socket.socket) -> bool:
 
 
 def test_nothing_passes_a_cut_until_it_is_healed(network: Network, echo: Host) -> None:
-    with call(network, echo) as conn:
-        assert answers(conn)
+    with connect(network, echo) as conn:
+        assert echoes(conn)
         network.cut("a", "b")
         assert is_silent(conn)
         network.heal()
@@ -77,10 +79,10 @@ def test_nothing_passes_a_cut_until_it_is_healed(network: Network, echo: Host) -
 
 
 def test_a_cut_can_be_one_way(network: Network, echo: Host) -> None:
-    with call(network, echo) as conn:
+    with connect(network, echo) as conn:
         network.cut("b", "a", one_way=True)
         conn.sendall(b"hello")
-        conn.settimeout(SILENCE)
+        conn.settimeout(SILENCE_SECONDS)
         with pytest.raises(TimeoutError):
             conn.recv(5)
         network.mend("a", "b")
@@ -88,37 +90,39 @@ def test_a_cut_can_be_one_way(network: Network, echo: Host) -> None:
         assert conn.recv(5) == b"hello"
 
 
-def test_an_isolated_host_reaches_nobody(network: Network, echo: Host) -> None:
+def test_an_isolated_host_reaches_no_other(network: Network, echo: Host) -> None:
     network.isolate("b")
     with pytest.raises(TimeoutError):
-        call(network, echo, SILENCE)
+        connect(network, echo, SILENCE_SECONDS)
     network.rejoin("b")
-    with call(network, echo) as conn:
-        assert answers(conn)
+    with connect(network, echo) as conn:
+        assert echoes(conn)
 
 
 def test_connections_are_reset(network: Network, echo: Host) -> None:
-    with call(network, echo) as conn:
-        assert answers(conn)
+    with connect(network, echo) as conn:
+        assert echoes(conn)
         assert network.reset_connections("a", "b") >= 1
         with pytest.raises(OSError, match=r"reset|abort|Broken"):
-            answers(conn)
-    with call(network, echo) as conn:
-        assert answers(conn)
+            echoes(conn)
+    with connect(network, echo) as conn:
+        assert echoes(conn)
 
 
-def test_old_connections_can_die_silently_while_new_ones_work(network: Network, echo: Host) -> None:
-    with call(network, echo) as old:
-        assert answers(old)
-        assert network.kill_silently("a", "b") == 1
+def test_existing_connections_can_be_half_open_while_new_ones_work(
+    network: Network, echo: Host
+) -> None:
+    with connect(network, echo) as old:
+        assert echoes(old)
+        assert network.make_half_open("a", "b") == 1
         assert is_silent(old)
-        with call(network, echo) as new:
-            assert answers(new)
+        with connect(network, echo) as new:
+            assert echoes(new)
         assert is_silent(old)
 
 
 def test_a_throttled_host_is_slow(network: Network, echo: Host) -> None:
-    with call(network, echo) as conn:
+    with connect(network, echo) as conn:
         conn.settimeout(20)
         network.throttle("b", "1mbit")
         assert seconds_for(conn, 300_000) > 1.5
@@ -135,7 +139,7 @@ def seconds_for(conn: socket.socket, size: int) -> float:
 
 
 def test_a_host_is_frozen_thawed_and_killed_as_a_whole(network: Network, echo: Host) -> None:
-    with call(network, echo) as conn:
+    with connect(network, echo) as conn:
         echo.freeze()
         assert is_silent(conn)
         echo.thaw()
@@ -167,8 +171,8 @@ def test_nothing_is_left_of_a_run_that_was_killed(tmp_path: Path) -> None:
             run.kill()
     with Network():
         pass
-    left = [one.name for one in namespaces.NETNS.iterdir() if one.name.startswith(prefix)]
-    assert left == []
+    leftovers = [path.name for path in namespaces.NETNS.iterdir() if path.name.startswith(prefix)]
+    assert leftovers == []
     assert prefix not in Path("/proc/mounts").read_text()
     assert not any(Path(f"/proc/{pid}/ns/net").exists() for pid in pids)
 
@@ -178,4 +182,4 @@ def test_a_run_leaves_nothing_even_when_it_fails(tmp_path: Path) -> None:
         program: Program = network.host("a").spawn(["sleep", "600"], log=tmp_path / "log")
         raise ZeroDivisionError
     assert not program.is_running()
-    assert not any(one.name.startswith(network.prefix) for one in namespaces.NETNS.iterdir())
+    assert not any(path.name.startswith(network.prefix) for path in namespaces.NETNS.iterdir())

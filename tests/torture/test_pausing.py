@@ -1,4 +1,4 @@
-"""What is said of pauses rejects made-up runs that break it, and nothing else."""
+"""The invariant of pauses detects synthetic violations, and accepts correct runs."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -15,221 +15,242 @@ Outcome = Literal["ok", "info", "fail"]
 
 
 def call(op: Literal["pause graph", "resume graph", "cancel graph"], outcome: Outcome = "ok"):
-    def tell(story: SyntheticRun) -> None:
-        story.call(op, args={"graph": str(GRAPH)}, result={"graph": str(GRAPH)}, outcome=outcome)
+    def apply(synthetic: SyntheticRun) -> None:
+        synthetic.call(
+            op, args={"graph": str(GRAPH)}, result={"graph": str(GRAPH)}, outcome=outcome
+        )
 
-    return tell
+    return apply
 
 
-def each(do: Callable[[SyntheticRun, int], object]) -> RunStep:
-    def tell(story: SyntheticRun) -> None:
+def for_each_task(do: Callable[[SyntheticRun, int], object]) -> RunStep:
+    def apply(synthetic: SyntheticRun) -> None:
         for task in (FIRST, SECOND):
-            do(story, task)
+            do(synthetic, task)
 
-    return tell
-
-
-def run(story: SyntheticRun, task: int) -> None:
-    story.lease(task)
-    story.run(task)
-    story.finish(task)
+    return apply
 
 
-pause, resume = each(SyntheticRun.pause), each(SyntheticRun.resume)
+def run(synthetic: SyntheticRun, task: int) -> None:
+    synthetic.lease(task)
+    synthetic.run(task)
+    synthetic.finish(task)
+
+
+pause, resume = for_each_task(SyntheticRun.pause), for_each_task(SyntheticRun.resume)
 paused, resumed = call("pause graph"), call("resume graph")
 
 
-def wrong(*tellings: RunStep, **other: str) -> list[str]:
-    """Return what is found wrong when a graph was submitted, and then that."""
-    story = SyntheticRun()
-    story.submit(FIRST, graph_id=GRAPH)
-    story.submit(SECOND, graph_id=GRAPH)
-    story.graphs.append(GraphRow(id=GRAPH, task_ids=[FIRST, SECOND]))
-    for telling in tellings:
-        telling(story)
-    return [str(one) for one in judge(story.evidence(**other))]
+def violations_of(*steps: RunStep, **other: str) -> list[str]:
+    """Return all violations of a run with a graph, followed by `steps`."""
+    synthetic = SyntheticRun()
+    synthetic.submit(FIRST, graph_id=GRAPH)
+    synthetic.submit(SECOND, graph_id=GRAPH)
+    synthetic.graphs.append(GraphRow(id=GRAPH, task_ids=[FIRST, SECOND]))
+    for step in steps:
+        step(synthetic)
+    return [str(violation) for violation in judge(synthetic.evidence(**other))]
 
 
 def test_a_graph_that_is_paused_resumed_and_run_is_accepted():
-    assert wrong(pause, paused, resume, resumed, each(run), phase="quiet") == []
+    assert violations_of(pause, paused, resume, resumed, for_each_task(run), phase="quiet") == []
 
 
-def test_what_runs_may_go_on_and_be_tried_again_once_it_is_resumed():
-    def fail(story: SyntheticRun) -> None:
-        story.write("end", FIRST)
-        story.finish(FIRST, "failed", "paused")
+def test_running_tasks_may_continue_and_be_retried_once_they_are_resumed():
+    def fail(synthetic: SyntheticRun) -> None:
+        synthetic.write("end", FIRST)
+        synthetic.finish(FIRST, "failed", "paused")
 
-    def start(story: SyntheticRun) -> None:
-        story.lease(FIRST)
-        story.write("start", FIRST)
+    def start(synthetic: SyntheticRun) -> None:
+        synthetic.lease(FIRST)
+        synthetic.write("start", FIRST)
 
-    assert wrong(start, pause, paused, fail, resume, resumed, each(run)) == []
-    assert wrong(start, pause, paused, resume, resumed) == []
-
-
-def test_a_start_after_the_pause_was_told_is_found():
-    def start(story: SyntheticRun) -> None:
-        story.lease(FIRST)
-
-    found = wrong(pause, paused, start)
-    assert "[23] task 1: was leased 1.00 s after its pause was told" in found
-    assert any("paused (attempt 0) became running" in one for one in found)
+    assert violations_of(start, pause, paused, fail, resume, resumed, for_each_task(run)) == []
+    assert violations_of(start, pause, paused, resume, resumed) == []
 
 
-def test_a_start_is_none_of_the_pause_s_once_somebody_may_have_resumed_it():
-    def start(story: SyntheticRun) -> None:
-        story.resume(FIRST)
-        story.lease(FIRST)
+def test_a_start_after_an_acknowledged_pause_is_found():
+    def start(synthetic: SyntheticRun) -> None:
+        synthetic.lease(FIRST)
 
-    found = wrong(pause, paused, start)
-    assert found == ["[23] task 1: was leased 2.00 s after its pause was told"]
-    # Nobody knows whether it was done, and when.
-    assert wrong(pause, paused, call("resume graph", "info"), start) == []
-    assert wrong(call("resume graph", "info"), pause, paused, start) == []
-    assert wrong(pause, paused, call("resume graph", "fail"), start) != []
+    found = violations_of(pause, paused, start)
+    assert "[23] task 1: was leased 1.00 s after its pause was acknowledged" in found
+    assert any("paused (attempt 0) became running" in message for message in found)
 
 
-def test_a_resume_that_was_answered_with_a_conflict_may_have_been_done_by_its_first_try():
-    def ended(story: SyntheticRun) -> None:
-        asked = {"task": str(FIRST)}
-        story.call("resume", args=asked, outcome="fail", result={"code": "conflict"})
+def test_a_start_is_accepted_once_a_resume_may_have_had_an_effect():
+    def start(synthetic: SyntheticRun) -> None:
+        synthetic.resume(FIRST)
+        synthetic.lease(FIRST)
 
-    def refused(story: SyntheticRun) -> None:
-        asked = {"task": str(FIRST)}
-        story.call("resume", args=asked, outcome="fail", result={"code": "not_found"})
-
-    def start(story: SyntheticRun) -> None:
-        story.resume(FIRST)
-        story.lease(FIRST)
-
-    told = (pause_first, alone("pause"))
-    assert wrong(*told, ended, start) == []
-    assert wrong(*told, refused, start) != []
+    found = violations_of(pause, paused, start)
+    assert found == ["[23] task 1: was leased 2.00 s after its pause was acknowledged"]
+    # Whether, and when, it had an effect is unknown.
+    assert violations_of(pause, paused, call("resume graph", "info"), start) == []
+    assert violations_of(call("resume graph", "info"), pause, paused, start) == []
+    assert violations_of(pause, paused, call("resume graph", "fail"), start) != []
 
 
-def test_a_task_that_the_pause_has_overlooked_is_found():
-    found = wrong(lambda story: story.pause(FIRST), paused)
-    assert found == ["[23] task 2: was not paused when its pause was told"]
-    assert wrong(lambda story: story.pause(FIRST), call("pause graph", "info")) == []
+def test_the_first_try_of_a_resume_that_got_a_conflict_may_have_had_an_effect():
+    def ended(synthetic: SyntheticRun) -> None:
+        args = {"task": str(FIRST)}
+        synthetic.call("resume", args=args, outcome="fail", result={"code": "conflict"})
+
+    def refused(synthetic: SyntheticRun) -> None:
+        args = {"task": str(FIRST)}
+        synthetic.call("resume", args=args, outcome="fail", result={"code": "not_found"})
+
+    def start(synthetic: SyntheticRun) -> None:
+        synthetic.resume(FIRST)
+        synthetic.lease(FIRST)
+
+    setup = (pause_first, call_alone("pause"))
+    assert violations_of(*setup, ended, start) == []
+    assert violations_of(*setup, refused, start) != []
 
 
-def test_a_task_that_the_resume_has_overlooked_is_found():
-    found = wrong(pause, paused, lambda story: story.resume(FIRST), resumed)
-    assert found == ["[23] task 2: was still paused when its resume was told"]
+def test_a_task_that_the_pause_skipped_is_found():
+    found = violations_of(lambda synthetic: synthetic.pause(FIRST), paused)
+    assert found == ["[23] task 2: was not paused when its pause was acknowledged"]
+    assert (
+        violations_of(lambda synthetic: synthetic.pause(FIRST), call("pause graph", "info")) == []
+    )
 
 
-def test_a_graph_that_stays_paused_is_found_once_all_is_quiet():
-    assert len(wrong(pause, paused, phase="quiet")) == 2
+def test_a_task_that_the_resume_skipped_is_found():
+    found = violations_of(pause, paused, lambda synthetic: synthetic.resume(FIRST), resumed)
+    assert found == ["[23] task 2: was still paused when its resume was acknowledged"]
 
 
-def alone(op: Literal["pause", "resume"], outcome: Outcome = "ok") -> RunStep:
-    """Tell of a call that is about the first task alone."""
-    return lambda story: story.call(op, args={"task": str(FIRST)}, outcome=outcome)
+def test_a_graph_that_stays_paused_is_found_in_the_quiet_phase():
+    assert len(violations_of(pause, paused, phase="quiet")) == 2
 
 
-def pause_first(story: SyntheticRun) -> None:
-    story.pause(FIRST)
+def call_alone(op: Literal["pause", "resume"], outcome: Outcome = "ok") -> RunStep:
+    """Return the step of a call for the first task alone."""
+    return lambda synthetic: synthetic.call(op, args={"task": str(FIRST)}, outcome=outcome)
 
 
-def resume_first(story: SyntheticRun) -> None:
-    story.resume(FIRST)
+def pause_first(synthetic: SyntheticRun) -> None:
+    synthetic.pause(FIRST)
+
+
+def resume_first(synthetic: SyntheticRun) -> None:
+    synthetic.resume(FIRST)
 
 
 def test_a_task_that_is_paused_alone_does_not_start_before_it_is_resumed():
-    def start(story: SyntheticRun) -> None:
-        story.lease(FIRST)
+    def start(synthetic: SyntheticRun) -> None:
+        synthetic.lease(FIRST)
 
-    told = (pause_first, alone("pause"))
-    assert wrong(*told, resume_first, alone("resume"), each(run), phase="quiet") == []
-    assert wrong(*told, alone("resume", "info"), resume_first, start) == []
-    found = wrong(*told, resume_first, start)
-    assert found == ["[23] task 1: was leased 2.00 s after its pause was told"]
-    assert wrong(alone("pause")) == ["[23] task 1: was not paused when its pause was told"]
-    assert wrong(alone("pause", "info")) == wrong(alone("pause", "fail")) == []
-    found = wrong(*told, lambda story: story.wait(1), alone("resume"))
-    assert found == ["[23] task 1: was still paused when its resume was told"]
+    setup = (pause_first, call_alone("pause"))
+    assert (
+        violations_of(*setup, resume_first, call_alone("resume"), for_each_task(run), phase="quiet")
+        == []
+    )
+    assert violations_of(*setup, call_alone("resume", "info"), resume_first, start) == []
+    found = violations_of(*setup, resume_first, start)
+    assert found == ["[23] task 1: was leased 2.00 s after its pause was acknowledged"]
+    assert violations_of(call_alone("pause")) == [
+        "[23] task 1: was not paused when its pause was acknowledged"
+    ]
+    assert (
+        violations_of(call_alone("pause", "info"))
+        == violations_of(call_alone("pause", "fail"))
+        == []
+    )
+    found = violations_of(*setup, lambda synthetic: synthetic.wait(1), call_alone("resume"))
+    assert found == ["[23] task 1: was still paused when its resume was acknowledged"]
 
 
 @pytest.mark.parametrize("status", ["waiting", "scheduled"])
-def test_a_task_that_is_tried_again_although_it_is_paused_is_found(status):
-    def fail(story: SyntheticRun) -> None:
-        story.lease(FIRST)
-        story.run(FIRST)
-        story.pause(FIRST)
-        story.finish(FIRST, "failed", status)
+def test_a_task_that_is_retried_although_it_is_paused_is_found(status):
+    def fail(synthetic: SyntheticRun) -> None:
+        synthetic.lease(FIRST)
+        synthetic.run(FIRST)
+        synthetic.pause(FIRST)
+        synthetic.finish(FIRST, "failed", status)
 
-    [message] = wrong(fail)
+    [message] = violations_of(fail)
     assert message.endswith(f"{status} (attempt 1) is marked as paused")
 
 
 def test_a_task_that_is_paused_without_a_mark_is_found():
-    def forget(story: SyntheticRun) -> None:
-        story.pause(FIRST)
-        story.paused.clear()
-        story._live(FIRST, "update")
+    def forget(synthetic: SyntheticRun) -> None:
+        synthetic.pause(FIRST)
+        synthetic.paused.clear()
+        synthetic._live(FIRST, "update")
 
-    [message] = wrong(forget)
+    [message] = violations_of(forget)
     assert message.endswith("paused (attempt 0) is not marked as paused")
 
 
-def test_of_a_cancelled_graph_only_what_had_ended_may_have_ended_otherwise():
-    def finish_the_first(story: SyntheticRun) -> None:
-        run(story, FIRST)
+def test_only_tasks_that_had_ended_before_may_end_otherwise_in_a_cancelled_graph():
+    def finish_the_first(synthetic: SyntheticRun) -> None:
+        run(synthetic, FIRST)
 
-    def end_the_second(story: SyntheticRun) -> None:
-        story.end(SECOND, "cancelled")
+    def end_the_second(synthetic: SyntheticRun) -> None:
+        synthetic.end(SECOND, "cancelled")
 
-    def start_the_second(story: SyntheticRun) -> None:
-        story.lease(SECOND)
+    def start_the_second(synthetic: SyntheticRun) -> None:
+        synthetic.lease(SECOND)
 
     cancelled = call("cancel graph")
-    assert wrong(finish_the_first, end_the_second, cancelled) == []
-    found = wrong(finish_the_first, cancelled, start_the_second)
-    assert found == ["[14] task 2: was leased 1.00 s after its cancellation was told"]
+    assert violations_of(finish_the_first, end_the_second, cancelled) == []
+    found = violations_of(finish_the_first, cancelled, start_the_second)
+    assert found == ["[14] task 2: was leased 1.00 s after its cancellation was acknowledged"]
 
 
 def at(instant: Callable[[SyntheticRun], float], do: RunStep) -> RunStep:
-    """Tell of something that the journal has at that instant."""
+    """Return a step whose journal entries have the given time."""
 
-    def tell(story: SyntheticRun) -> None:
-        now, story.now = story.now, instant(story)
-        steps = len(story.steps)
-        do(story)
-        story.steps[steps:] = [
-            msgspec.structs.replace(step, boot=instant(story)) for step in story.steps[steps:]
+    def apply(synthetic: SyntheticRun) -> None:
+        now, synthetic.now = synthetic.now, instant(synthetic)
+        steps = len(synthetic.steps)
+        do(synthetic)
+        synthetic.steps[steps:] = [
+            msgspec.structs.replace(step, boot=instant(synthetic))
+            for step in synthetic.steps[steps:]
         ]
-        story.now = max(now, story.now)
+        synthetic.now = max(now, synthetic.now)
 
-    return tell
+    return apply
 
 
 def before_the_call(seconds: float) -> Callable[[SyntheticRun], float]:
-    return lambda story: story.calls[-1].invoked - seconds
+    return lambda synthetic: synthetic.calls[-1].invoked - seconds
 
 
-def before_the_answer(seconds: float) -> Callable[[SyntheticRun], float]:
-    return lambda story: (story.calls[-1].returned or 0.0) - seconds
+def before_the_response(seconds: float) -> Callable[[SyntheticRun], float]:
+    return lambda synthetic: (synthetic.calls[-1].returned or 0.0) - seconds
 
 
 @pytest.mark.parametrize(("early", "violations"), [(0.009, 0), (0.2, 1)])
-def test_a_lease_is_before_the_resume_only_if_the_clocks_can_tell(early, violations):
-    def resume_and_start(story: SyntheticRun) -> None:
-        story.resume(FIRST)
-        story.lease(FIRST)
+def test_a_lease_before_the_resume_is_excused_within_the_tolerance_of_the_clocks(early, violations):
+    def resume_and_start(synthetic: SyntheticRun) -> None:
+        synthetic.resume(FIRST)
+        synthetic.lease(FIRST)
 
-    told = (pause_first, alone("pause"), lambda story: story.wait(5), alone("resume"))
-    found = wrong(*told, at(before_the_call(early), resume_and_start))
+    setup = (
+        pause_first,
+        call_alone("pause"),
+        lambda synthetic: synthetic.wait(5),
+        call_alone("resume"),
+    )
+    found = violations_of(*setup, at(before_the_call(early), resume_and_start))
     assert len(found) == violations, found
 
 
 @pytest.mark.parametrize(("early", "violations"), [(0.009, 0), (0.2, 1)])
 @pytest.mark.parametrize(
-    ("told", "then"),
+    ("setup", "then"),
     [
-        ((pause_first, alone("pause")), resume_first),
-        ((pause_first, alone("pause"), resume_first, alone("resume")), pause_first),
+        ((pause_first, call_alone("pause")), resume_first),
+        ((pause_first, call_alone("pause"), resume_first, call_alone("resume")), pause_first),
     ],
 )
-def test_a_change_right_after_an_answer_is_not_what_the_answer_told(told, then, early, violations):
-    found = wrong(*told, at(before_the_answer(early), then))
+def test_a_change_right_after_an_acknowledgement_is_excused_within_the_tolerance(
+    setup, then, early, violations
+):
+    found = violations_of(*setup, at(before_the_response(early), then))
     assert len(found) == violations, found

@@ -1,4 +1,4 @@
-"""The pair of PostgreSQL servers fails, and loses nothing that it has acknowledged."""
+"""The pair of PostgreSQL servers fails over without losing acknowledged commits."""
 
 import asyncio
 import threading
@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.faults]
 @pytest.fixture
 def pair(network: Network, postgres: PostgresPair) -> PostgresPair:
     network.host("client")
-    ask(network, postgres, "create schema if not exists duly")
-    ask(network, postgres, "drop table if exists duly.notes")
-    ask(network, postgres, "create table duly.notes (n int)")
+    execute(network, postgres, "create schema if not exists duly")
+    execute(network, postgres, "drop table if exists duly.notes")
+    execute(network, postgres, "create table duly.notes (n int)")
     return postgres
 
 
-def ask(network: Network, pair: PostgresPair, statement: str) -> list[asyncpg.Record]:
+def execute(network: Network, pair: PostgresPair, statement: str) -> list[asyncpg.Record]:
     """Run a statement as a client in the network would."""
 
     async def run() -> list[asyncpg.Record]:
@@ -41,12 +41,12 @@ def ask(network: Network, pair: PostgresPair, statement: str) -> list[asyncpg.Re
 
 
 def notes(network: Network, pair: PostgresPair) -> list[int]:
-    return [row["n"] for row in ask(network, pair, "select n from duly.notes order by n")]
+    return [row["n"] for row in execute(network, pair, "select n from duly.notes order by n")]
 
 
-def test_the_two_change_places_as_often_as_one_likes(network: Network, pair: PostgresPair) -> None:
+def test_the_two_servers_can_fail_over_repeatedly(network: Network, pair: PostgresPair) -> None:
     for number in (1, 2):
-        ask(network, pair, f"insert into duly.notes values ({number})")
+        execute(network, pair, f"insert into duly.notes values ({number})")
         old, new = pair.primary, pair.standby
         network.isolate(old.name)
         pair.promote()
@@ -64,43 +64,43 @@ def test_a_commit_waits_for_the_standby_and_can_be_cancelled(
 ) -> None:
     pair.kill(pair.standby.name)
     insert = "insert into duly.notes values (1)"
-    waiting = threading.Thread(target=ask, args=(network, pair, insert), daemon=True)
+    waiting = threading.Thread(target=execute, args=(network, pair, insert), daemon=True)
     waiting.start()
     until(pair.cancel_sync_waits, "the commit to wait for its standby")
     waiting.join(10)
     assert not waiting.is_alive()
     pair.revive()
-    ask(network, pair, "insert into duly.notes values (2)")
+    execute(network, pair, "insert into duly.notes values (2)")
     assert notes(network, pair) == [1, 2]
 
 
 def test_a_locked_table_makes_others_wait(network: Network, pair: PostgresPair) -> None:
-    held = pair.lock_table("notes", 3)
+    lock = pair.lock_table("notes", 3)
     until(lambda: locks(pair, "AccessExclusiveLock"), "the lock")
     reading = threading.Thread(target=notes, args=(network, pair), daemon=True)
     reading.start()
-    until(lambda: locks(pair, "AccessShareLock") == [False], "somebody to wait for it")
-    held.join(10)
+    until(lambda: locks(pair, "AccessShareLock") == [False], "a session to wait for it")
+    lock.join(10)
     reading.join(10)
     assert not reading.is_alive()
 
 
 def locks(pair: PostgresPair, mode: str) -> list[bool]:
-    """Return, of each lock on the notes that is held or waited for, whether it is held."""
-    found = pair.primary.query(
+    """Return for each lock on the table, held or awaited, whether it is granted."""
+    rows = pair.primary.query(
         "select granted from pg_locks where mode = $1 and relation = 'duly.notes'::regclass", mode
     )
-    return [row["granted"] for row in found]
+    return [row["granted"] for row in rows]
 
 
-def test_a_full_disk_is_refused_and_got_over(network: Network, pair: PostgresPair) -> None:
+def test_a_full_disk_is_refused_and_recovered_from(network: Network, pair: PostgresPair) -> None:
     pair.fill_disk()
     with pytest.raises((asyncpg.PostgresError, OSError, TimeoutError, asyncpg.InterfaceError)):
         for _ in range(50):
-            ask(network, pair, "insert into duly.notes select generate_series(1, 100000)")
+            execute(network, pair, "insert into duly.notes select generate_series(1, 100000)")
     pair.free_disk()
     pair.revive()
-    ask(network, pair, "truncate duly.notes")
+    execute(network, pair, "truncate duly.notes")
     assert notes(network, pair) == []
 
 
@@ -110,16 +110,16 @@ def test_the_clock_of_the_database_can_be_set(network: Network, pair: PostgresPa
         pair.clock(offset)
 
         def is_off(expected: float = expected) -> bool:
-            at = ask(network, pair, "select clock_timestamp() at")[0]["at"]
+            at = execute(network, pair, "select clock_timestamp() at")[0]["at"]
             return abs((at - datetime.now(UTC)).total_seconds() - expected) < 2
 
         until(is_off, f"a clock that is off by {expected} s", 10)
 
 
-def test_a_detour_makes_the_database_slow(network: Network, pair: PostgresPair) -> None:
-    pair.detour(["client"], Behaviour(latency=0.5))
+def test_a_redirect_can_delay_the_database(network: Network, pair: PostgresPair) -> None:
+    pair.redirect(["client"], Behaviour(latency=0.5))
     assert seconds_of_a_statement(network, pair) > 1
-    pair.end_detour()
+    pair.end_redirect()
     assert seconds_of_a_statement(network, pair) < 1
 
 
@@ -135,29 +135,29 @@ def seconds_of_a_statement(network: Network, pair: PostgresPair) -> float:
         return asyncio.run(run())
 
 
-def test_a_detour_cuts_connections_off(network: Network, pair: PostgresPair) -> None:
-    pair.detour(["client"], Behaviour(cut_after=20_000))
+def test_a_redirect_can_reset_connections(network: Network, pair: PostgresPair) -> None:
+    pair.redirect(["client"], Behaviour(cut_after=20_000))
     assert notes(network, pair) == []
     with pytest.raises((asyncpg.PostgresError, OSError)):
-        ask(network, pair, "select repeat('x', 30000)")
-    pair.end_detour()
-    assert len(ask(network, pair, "select repeat('x', 30000)")) == 1
+        execute(network, pair, "select repeat('x', 30000)")
+    pair.end_redirect()
+    assert len(execute(network, pair, "select repeat('x', 30000)")) == 1
 
 
-def test_an_answer_can_be_withheld_while_the_request_arrives(
+def test_responses_can_be_held_back_while_requests_arrive(
     network: Network, pair: PostgresPair
 ) -> None:
     async def insert() -> None:
         conn = await asyncpg.connect(pair.primary.dsn, timeout=10)
-        pair.detour_behaviour(Behaviour(stall="answers"))
+        pair.set_proxy_behaviour(Behaviour(stall="responses"))
         try:
             with pytest.raises(TimeoutError):
                 await conn.execute("insert into duly.notes values (7)", timeout=1)
         finally:
             conn.terminate()
 
-    pair.detour(["client"], Behaviour())
+    pair.redirect(["client"], Behaviour())
     with network.host("client").entered():
         asyncio.run(insert())
-    pair.end_detour()
+    pair.end_redirect()
     assert notes(network, pair) == [7]

@@ -1,124 +1,134 @@
-"""The invariant about schedules rejects what is made up to break it, and nothing else."""
+"""The invariant of schedules detects synthetic violations, and accepts correct runs."""
 
 import msgspec
 import pytest
 
-from tests.torture.evidence import CONVERGED, FaultInterval
+from tests.torture.evidence import CONVERGENCE_SECONDS, FaultInterval
 from tests.torture.fire_times import times
-from tests.torture.invariants.recurrence import MARK
-from tests.torture.synthetic_schedule import EVERY, ID, ZERO, SyntheticSchedule, at, fired, told
+from tests.torture.invariants.recurrence import NAME_PREFIX
+from tests.torture.synthetic_schedule import (
+    EVERY,
+    ID,
+    NOON,
+    SyntheticSchedule,
+    at,
+    fired,
+    time_text,
+)
 
 
 def test_a_schedule_that_fires_at_its_times_is_accepted():
-    plan = fired(10, 20, 30, 40, 50)
-    plan.stay()
-    assert plan.wrong(phase="quiet") == []
+    schedule = fired(10, 20, 30, 40, 50)
+    schedule.keep()
+    assert schedule.violations(phase="quiet") == []
 
 
-def test_a_fire_time_that_is_left_out_is_found():
-    plan = fired(10, 20, 40, 50)
-    plan.stay()
-    assert plan.wrong() == [f"{told(30)} came, and nothing says what became of it"]
+def test_a_missing_fire_time_is_found():
+    schedule = fired(10, 20, 40, 50)
+    schedule.keep()
+    assert schedule.violations() == [f"{time_text(30)} has passed without a record"]
 
 
 def test_missed_fire_times_in_a_row_are_recorded_as_one():
-    plan = fired(10)
-    plan.miss(20, "made_up_for", last=30, times=2)
-    plan.done(plan.fire(40))
-    plan.done(plan.fire(50))
-    plan.stay()
-    assert plan.wrong() == []
-    plan.occurrences[1] = msgspec.structs.replace(plan.occurrences[1], times=3)
-    assert plan.wrong() == [f"from {told(20)} to {told(30)} there are not 3 fire times"]
+    schedule = fired(10)
+    schedule.miss(20, "made_up_for", last=30, times=2)
+    schedule.done(schedule.fire(40))
+    schedule.done(schedule.fire(50))
+    schedule.keep()
+    assert schedule.violations() == []
+    schedule.occurrences[1] = msgspec.structs.replace(schedule.occurrences[1], times=3)
+    assert schedule.violations() == [
+        f"from {time_text(20)} to {time_text(30)} there are not 3 fire times"
+    ]
 
 
-def test_a_fire_time_with_two_tasks_is_found_by_what_is_recorded_and_by_the_tasks_alone():
-    plan = fired(10, 20)
-    plan.done(plan.fire(20, task=999))
-    plan.stay(30)
-    assert f"{told(20)} was seen to 2 times" in plan.wrong()
-    plan.occurrences.pop()
-    alone = f"2 tasks '{MARK}1' were to run at {told(20)}"
-    assert any(alone in one for one in plan.wrong())
+def test_a_fire_time_with_two_tasks_is_found_by_the_records_and_by_the_tasks_alone():
+    schedule = fired(10, 20)
+    schedule.done(schedule.fire(20, task=999))
+    schedule.keep(30)
+    assert f"{time_text(20)} was recorded 2 times" in schedule.violations()
+    schedule.occurrences.pop()
+    alone = f"2 tasks '{NAME_PREFIX}1' have the fire time {time_text(20)}"
+    assert any(alone in message for message in schedule.violations())
 
 
-def test_a_fire_time_that_the_rule_does_not_have_is_found():
-    plan = fired(10, 15)
-    plan.stay(20)
-    assert plan.wrong() == [f"{told(15)} is none of its fire times"]
+def test_a_fire_time_outside_the_recurrence_is_found():
+    schedule = fired(10, 15)
+    schedule.keep(20)
+    assert schedule.violations() == [f"{time_text(15)} is not one of its fire times"]
 
 
 def test_a_fire_time_beyond_the_end_is_found():
-    plan = fired(10, 20, 30, 40, 50, 60)
-    plan.stay()
-    assert plan.wrong() == [f"{told(60)} is none of its fire times"]
+    schedule = fired(10, 20, 30, 40, 50, 60)
+    schedule.keep()
+    assert schedule.violations() == [f"{time_text(60)} is not one of its fire times"]
 
 
 def test_a_task_that_is_not_stored_is_found():
-    plan = fired(10)
-    del plan.tasks[110]
-    plan.stay(20)
-    assert f"the task 110 of {told(10)} does not exist" in plan.wrong()
+    schedule = fired(10)
+    del schedule.tasks[110]
+    schedule.keep(20)
+    assert f"the task 110 of {time_text(10)} does not exist" in schedule.violations()
 
 
-def test_a_removed_schedule_is_asked_only_for_what_it_had_come_to():
-    plan = fired(10)
-    plan.remove(35, next_run=20)
-    assert plan.wrong() == []
-    plan = fired(10)
-    plan.remove(35, next_run=40)
-    assert len(plan.wrong()) == 2
+def test_fire_times_after_the_removal_of_a_schedule_do_not_count():
+    schedule = fired(10)
+    schedule.remove(35, next_run=20)
+    assert schedule.violations() == []
+    schedule = fired(10)
+    schedule.remove(35, next_run=40)
+    assert len(schedule.violations()) == 2
 
 
 def test_a_schedule_that_fires_after_it_was_removed_is_found():
-    plan = fired(10)
-    plan.remove(15, next_run=20)
-    plan.done(plan.fire(20))
-    assert plan.wrong() == [f"{told(20)} was seen to when there was no such schedule"]
+    schedule = fired(10)
+    schedule.remove(15, next_run=20)
+    schedule.done(schedule.fire(20))
+    assert schedule.violations() == [f"{time_text(20)} was claimed when the schedule did not exist"]
 
 
 def paused_from_15_to_35() -> SyntheticSchedule:
-    plan = fired(10)
-    plan.step("update", 15, paused_at=at(15).isoformat())
-    plan.call("pause schedule", result={"schedule": str(ID)})
-    return plan
+    schedule = fired(10)
+    schedule.step("update", 15, paused_at=at(15).isoformat())
+    schedule.call("pause schedule", result={"schedule": str(ID)})
+    return schedule
 
 
-def resume(plan: SyntheticSchedule) -> None:
-    plan.step("update", 35, paused_at=None)
-    plan.call("resume schedule", result={"schedule": str(ID)})
-    plan.stay(40)
+def resume(schedule: SyntheticSchedule) -> None:
+    schedule.step("update", 35, paused_at=None)
+    schedule.call("resume schedule", result={"schedule": str(ID)})
+    schedule.keep(40)
 
 
-def test_what_passes_while_a_schedule_is_paused_is_recorded_when_it_is_resumed():
-    plan = paused_from_15_to_35()
-    plan.miss(20, "paused", last=30, times=2)
-    resume(plan)
-    assert plan.wrong() == []
-    plan = paused_from_15_to_35()
-    resume(plan)
-    assert len(plan.wrong()) == 2
+def test_fire_times_during_a_pause_are_recorded_at_the_resume():
+    schedule = paused_from_15_to_35()
+    schedule.miss(20, "paused", last=30, times=2)
+    resume(schedule)
+    assert schedule.violations() == []
+    schedule = paused_from_15_to_35()
+    resume(schedule)
+    assert len(schedule.violations()) == 2
 
 
-def test_a_schedule_that_is_paused_for_good_is_asked_for_nothing_more():
-    plan = paused_from_15_to_35()
-    plan.stay(20, paused=True, due_ago=500)
-    assert plan.wrong(phase="quiet") == []
+def test_fire_times_after_the_final_pause_of_a_schedule_do_not_count():
+    schedule = paused_from_15_to_35()
+    schedule.keep(20, paused=True, due_ago=500)
+    assert schedule.violations(phase="quiet") == []
 
 
-def test_a_change_of_what_is_paused_passes_over_nothing_in_silence():
-    plan = paused_from_15_to_35()
-    plan.step("update", 25, recurrence={**EVERY, "every": "20s"})
-    plan.stay(40, paused=True)
-    assert plan.wrong() == [f"{told(20)} came, and nothing says what became of it"]
+def test_a_change_of_a_paused_schedule_records_the_missed_fire_times():
+    schedule = paused_from_15_to_35()
+    schedule.step("update", 25, recurrence={**EVERY, "every": "20s"})
+    schedule.keep(40, paused=True)
+    assert schedule.violations() == [f"{time_text(20)} has passed without a record"]
 
 
 def test_a_schedule_that_fires_while_it_is_paused_is_found():
-    plan = paused_from_15_to_35()
-    plan.done(plan.fire(20))
-    plan.miss(30, "paused")
-    resume(plan)
-    assert plan.wrong() == [f"{told(20)} became the task 120, and it was paused"]
+    schedule = paused_from_15_to_35()
+    schedule.done(schedule.fire(20))
+    schedule.miss(30, "paused")
+    resume(schedule)
+    assert schedule.violations() == [f"{time_text(20)} became the task 120 while it was paused"]
 
 
 @pytest.mark.parametrize(
@@ -131,133 +141,135 @@ def test_a_schedule_that_fires_while_it_is_paused_is_found():
         (None, {}),
     ],
 )
-def test_a_reason_that_cannot_be_is_found(reason, policies):
-    plan = fired(10, **policies)
-    plan.miss(20, reason)
-    plan.stay(30)
-    [message] = plan.wrong()
-    assert message.startswith(f"{told(20)} became nothing because of")
+def test_a_reason_that_contradicts_the_policies_is_found(reason, policies):
+    schedule = fired(10, **policies)
+    schedule.miss(20, reason)
+    schedule.keep(30)
+    [message] = schedule.violations()
+    assert message.startswith(f"{time_text(20)} has the reason")
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_a_change_takes_the_times_of_the_rule_before_and_after_it(is_recorded):
-    plan = fired(10)
+def test_fire_times_before_and_after_a_change_follow_the_respective_recurrence(is_recorded):
+    schedule = fired(10)
     if is_recorded:
-        plan.miss(20, "changed")
-    plan.step("update", 25, recurrence={"cron": "*/15 * * * * *", "end_at": EVERY["end_at"]})
-    plan.call("change schedule", result={"schedule": str(ID)})
-    plan.done(plan.fire(30))
-    plan.done(plan.fire(45))
-    plan.stay()
-    left_out = [] if is_recorded else [f"{told(20)} came, and nothing says what became of it"]
-    assert plan.wrong() == left_out
+        schedule.miss(20, "changed")
+    schedule.step("update", 25, recurrence={"cron": "*/15 * * * * *", "end_at": EVERY["end_at"]})
+    schedule.call("change schedule", result={"schedule": str(ID)})
+    schedule.done(schedule.fire(30))
+    schedule.done(schedule.fire(45))
+    schedule.keep()
+    left_out = [] if is_recorded else [f"{time_text(20)} has passed without a record"]
+    assert schedule.violations() == left_out
 
 
-def test_a_task_of_the_rule_before_the_change_is_found():
-    plan = fired(10, 20)
-    plan.step("update", 25, recurrence={"run_at": at(31).isoformat()})
-    plan.done(plan.fire(30))
-    plan.done(plan.fire(31))
-    plan.stay()
-    assert plan.wrong() == [f"{told(30)} is none of its fire times"]
+def test_a_fire_time_of_the_recurrence_before_a_change_is_found():
+    schedule = fired(10, 20)
+    schedule.step("update", 25, recurrence={"run_at": at(31).isoformat()})
+    schedule.done(schedule.fire(30))
+    schedule.done(schedule.fire(31))
+    schedule.keep()
+    assert schedule.violations() == [f"{time_text(30)} is not one of its fire times"]
 
 
-def test_a_task_that_comes_late_or_early_is_found_unless_something_was_wrong():
-    plan = SyntheticSchedule()
-    plan.done(plan.fire(10, recorded=17))
-    plan.done(plan.fire(20, recorded=19))
-    plan.stay(30)
-    assert plan.wrong() == [
-        f"the task 110 of {told(10)} was submitted 7.0 s late",
-        f"the task 120 of {told(20)} was submitted 1.00 s before",
+def test_a_task_that_comes_late_or_early_is_found_unless_a_fault_excuses_it():
+    schedule = SyntheticSchedule()
+    schedule.done(schedule.fire(10, recorded=17))
+    schedule.done(schedule.fire(20, recorded=19))
+    schedule.keep(30)
+    assert schedule.violations() == [
+        f"the task 110 of {time_text(10)} was submitted 7.0 s late",
+        f"the task 120 of {time_text(20)} was submitted 1.00 s early",
     ]
-    plan.troubles = [FaultInterval(kind="database_clock", began=0, healed=plan.now)]
-    assert plan.wrong() == []
+    schedule.faults = [FaultInterval(kind="database_clock", began=0, healed=schedule.now)]
+    assert schedule.violations() == []
 
 
 @pytest.mark.parametrize(("trouble", "violations"), [(1.5, 0), (0.5, 1)])
-def test_the_delay_of_a_fire_time_is_seen_where_it_was_and_not_where_it_was_journaled(
+def test_the_delay_of_a_fire_time_counts_to_the_clock_reading_not_to_the_journal_entry(
     trouble, violations
 ):
-    plan = SyntheticSchedule()
-    plan.done(plan.fire(10, recorded=16))
-    plan.stay(20)
-    [place] = [n for n, step in enumerate(plan.steps) if step.what == "occurrence"]
-    claim = plan.steps[place] = msgspec.structs.replace(plan.steps[place], computed_ago=1.0)
+    schedule = SyntheticSchedule()
+    schedule.done(schedule.fire(10, recorded=16))
+    schedule.keep(20)
+    [place] = [n for n, step in enumerate(schedule.steps) if step.what == "occurrence"]
+    claim = schedule.steps[place] = msgspec.structs.replace(schedule.steps[place], computed_ago=1.0)
     due = claim.boot - 1.0 - 6.0
-    healed = due + trouble - CONVERGED
-    plan.troubles = [FaultInterval(kind="partition", began=healed - 1, healed=healed)]
-    assert len(plan.wrong()) == violations
+    healed = due + trouble - CONVERGENCE_SECONDS
+    schedule.faults = [FaultInterval(kind="partition", began=healed - 1, healed=healed)]
+    assert len(schedule.violations()) == violations
 
 
-def test_a_schedule_that_nobody_sees_to_is_found_once_all_is_quiet():
-    plan = fired(10)
-    plan.stay(20, due_ago=40)
-    assert plan.wrong() == []
-    assert plan.wrong(phase="quiet") == [f"it is due since {told(20)}, and nobody sees to it"]
+def test_an_overdue_schedule_is_found_in_the_quiet_phase():
+    schedule = fired(10)
+    schedule.keep(20, due_ago=40)
+    assert schedule.violations() == []
+    assert schedule.violations(phase="quiet") == [f"has been due since {time_text(20)}"]
 
 
 @pytest.mark.parametrize("op", ["create", "change", "pause", "remove"])
-def test_what_was_acknowledged_and_not_done_is_found(op):
-    plan = SyntheticSchedule()
-    plan.stay(10)
+def test_an_acknowledged_operation_without_effect_is_found(op):
+    schedule = SyntheticSchedule()
+    schedule.keep(10)
     other = {"schedule": "71"} if op == "create" else {"schedule": str(ID)}
-    plan.call(f"{op} schedule", result=other)
-    assert len(plan.wrong()) == 1
+    schedule.call(f"{op} schedule", result=other)
+    assert len(schedule.violations()) == 1
 
 
-def test_a_task_beside_an_earlier_one_is_found_where_it_is_to_be_skipped():
-    for overlap, wrong in (("skip", 1), ("allow", 0), ("queue", 0), ("cancel_other", 1)):
-        plan = SyntheticSchedule(overlap=overlap)
-        first = plan.fire(10)
-        second = plan.fire(20)
-        plan.done(first)
-        plan.done(second)
-        plan.stay(30)
-        assert len(plan.wrong()) == wrong, overlap
+def test_an_overlapping_task_is_found_unless_the_policy_allows_it():
+    for overlap, violations in (("skip", 1), ("allow", 0), ("queue", 0), ("cancel_other", 1)):
+        schedule = SyntheticSchedule(overlap=overlap)
+        first = schedule.fire(10)
+        second = schedule.fire(20)
+        schedule.done(first)
+        schedule.done(second)
+        schedule.keep(30)
+        assert len(schedule.violations()) == violations, overlap
 
 
-def test_what_ends_while_it_is_to_be_cancelled_need_not_be():
-    plan = SyntheticSchedule(overlap="cancel_other")
-    first = plan.fire(10)
-    plan.lease(first)
-    plan.run(first)
-    second = plan.fire(20)
-    plan.wait(-2.9)
-    plan.finish(first)
-    plan.stay(30)
-    assert plan.wrong() == []
-    plan.steps[-1] = msgspec.structs.replace(plan.steps[-1], boot=plan.now + 2)
-    assert plan.wrong() == [
-        f"{told(20)} became the task {second}, and {first} was not cancelled for it"
+def test_a_task_that_ends_while_it_is_being_cancelled_is_accepted():
+    schedule = SyntheticSchedule(overlap="cancel_other")
+    first = schedule.fire(10)
+    schedule.lease(first)
+    schedule.run(first)
+    second = schedule.fire(20)
+    schedule.wait(-2.9)
+    schedule.finish(first)
+    schedule.keep(30)
+    assert schedule.violations() == []
+    schedule.steps[-1] = msgspec.structs.replace(schedule.steps[-1], boot=schedule.now + 2)
+    assert schedule.violations() == [
+        f"{time_text(20)} became the task {second}, and {first} was not cancelled for it"
     ]
 
 
-def test_a_clock_that_is_set_back_does_not_bring_back_what_has_passed():
-    plan = fired(10)
-    plan.step("update", -30, paused_at=at(-30).isoformat())
-    plan.step("update", -28, paused_at=None)
-    plan.remove(-20, next_run=20)
-    assert plan.wrong() == []
+def test_past_fire_times_do_not_recur_when_the_clock_is_set_back():
+    schedule = fired(10)
+    schedule.step("update", -30, paused_at=at(-30).isoformat())
+    schedule.step("update", -28, paused_at=None)
+    schedule.remove(-20, next_run=20)
+    assert schedule.violations() == []
 
 
-def test_tasks_that_are_to_queue_and_start_out_of_turn_are_found():
-    plan = SyntheticSchedule(overlap="queue")
-    first, second = plan.fire(10), plan.fire(20)
-    plan.lease(first)
-    plan.stay(30)
-    assert plan.wrong() == []
-    plan.lease(second)
-    assert plan.wrong() == [f"the task {second} was leased before the task {first} had ended"]
+def test_queued_tasks_that_start_out_of_order_are_found():
+    schedule = SyntheticSchedule(overlap="queue")
+    first, second = schedule.fire(10), schedule.fire(20)
+    schedule.lease(first)
+    schedule.keep(30)
+    assert schedule.violations() == []
+    schedule.lease(second)
+    assert schedule.violations() == [
+        f"the task {second} was leased before the task {first} had ended"
+    ]
 
 
-def test_a_task_that_no_schedule_has_is_nobodys():
-    plan = fired(10)
-    plan.occurrences.clear()
-    plan.stay(10)
-    assert any("nobody asked for it" in one for one in plan.wrong())
+def test_a_task_without_an_occurrence_is_found():
+    schedule = fired(10)
+    schedule.occurrences.clear()
+    schedule.keep(10)
+    assert any("no client submitted it" in message for message in schedule.violations())
 
 
-def test_a_rule_that_no_client_asks_for_is_not_guessed():
+def test_an_unsupported_recurrence_is_refused():
     with pytest.raises(ValueError, match="daily"):
-        list(times({"daily": "06:30"}, ZERO, ZERO, ZERO))
+        list(times({"daily": "06:30"}, NOON, NOON, NOON))

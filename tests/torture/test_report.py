@@ -1,4 +1,4 @@
-"""The report of a run: what makes it good, its figures, and a picture that can be drawn."""
+"""The report of a run: its verdict, its figures and its timeline."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ RUN = RunResult(
     calls={"submit, ok": 1234},
     episodes=EPISODES,
     recoveries=(IN_TIME,),
-    happenings={"submitted": (1.0, 2.0), "started": (2.0,), "ended": ()},
+    event_times={"submitted": (1.0, 2.0), "started": (2.0,), "ended": ()},
     leases=(Lease(1.0, 1), Lease(14.0, 2)),
 )
 
@@ -37,21 +37,21 @@ def test_a_run_is_good_without_violations_and_with_every_recovery_in_time() -> N
     assert not replace(RUN, recoveries=(never,)).is_good
 
 
-def test_percentiles_are_values_that_were_seen_and_never_stands_for_infinity() -> None:
+def test_percentiles_are_measured_values_and_none_means_never() -> None:
     hundred = [float(value) for value in range(1, 101)]
     assert report.percentile(hundred, 0.5) == 50
     assert report.percentile(hundred, 0.99) == 99
     assert report.percentile([2.0], 0.99) == 2
     summed = report.summaries([IN_TIME, replace(IN_TIME, took=None)])
-    assert [(one["count"], one["p50"], one["max"]) for one in summed] == [(2, 3.25, None)]
+    assert [(row["count"], row["p50"], row["max"]) for row in summed] == [(2, 3.25, None)]
 
 
 def test_the_report_is_written_for_people_and_for_programs(tmp_path: Path) -> None:
     steps = ("1.000  journal  live insert: waiting (attempt 0)",)
     bad = replace(RUN, violations=tuple(Finding(f"[1] task {n}", steps) for n in range(60)))
     report.write(bad, tmp_path)
-    told = msgspec.json.decode((tmp_path / "report.json").read_bytes())
-    assert (told["is_good"], len(told["violations"]), told["seed"]) == (False, 60, 7)
+    document = msgspec.json.decode((tmp_path / "report.json").read_bytes())
+    assert (document["is_good"], len(document["violations"]), document["seed"]) == (False, 60, 7)
     text = (tmp_path / "report.md").read_text()
     assert text.startswith("# NOT GOOD: 1,234 tasks, 2 faults, 60 violations, 0 of 1 recoveries")
     assert f"- [1] task 0\n\n      {steps[0]}\n" in text
@@ -59,12 +59,12 @@ def test_the_report_is_written_for_people_and_for_programs(tmp_path: Path) -> No
     assert "| leader killed | dispatch | 1 | 0 | 3.25 | 3.25 | 3.25 | 5.0 |" in text
 
 
-def test_the_picture_is_well_formed_and_shows_every_fault_and_term() -> None:
+def test_the_timeline_is_well_formed_and_shows_every_fault_and_term() -> None:
     drawn = ElementTree.fromstring(timeline.draw(RUN))
     words = [element.text for element in drawn.iter() if element.tag.endswith("text")]
     assert {"leader killed", '<disk> & "clock"', "1", "2", "3.2"} <= set(words)
     ElementTree.fromstring(timeline.draw(replace(RUN, episodes=(), recoveries=(), leases=())))
 
 
-def test_rates_count_what_falls_into_each_step() -> None:
+def test_rates_count_the_events_of_each_interval() -> None:
     assert rates([0.0, 1.0, 1.9, 2.0, -1.0, 99.0], 4.0, 2.0) == [1.5, 0.5, 0.0]

@@ -1,6 +1,6 @@
 """Draws the timeline of a run: throughput, terms, faults and recoveries.
 
-Time runs from left to right through all panels, so that a dip and its cause stand in one column.
+All panels share the time axis, so that a drop in throughput and its cause are in one column.
 """
 
 import itertools
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.torture.run_result import Episode, Lease, Recovery, RunResult, rates
-from tests.torture.svg import Scale, Sheet
+from tests.torture.svg import Canvas, Scale
 
-WIDTH, LEFT, RIGHT, TOP = 1680.0, 300.0, 24.0, 78.0
+WIDTH, LEFT, NO_OFFSET, TOP = 1680.0, 300.0, 24.0, 78.0
 RATES, TERMS, ROW, GAP = 190.0, 90.0, 19.0, 46.0
 GRID, FAINT, GOOD, BAD = "#e6e6e6", "#777", "#1a7f37", "#d1242f"
-LINES = {"submitted": "#8250df", "started": "#0969da", "ended": "#1a7f37"}
+SERIES_COLOURS = {"submitted": "#8250df", "started": "#0969da", "ended": "#1a7f37"}
 TERM_COLOURS = ("#54aeff", "#0a4b8c", "#b6e3ff", "#1f77c9")
-KINDS = {
+KIND_COLOURS = {
     "server": "#f0883e",
     "node": "#3fb1a3",
     "network": "#c297ff",
@@ -23,14 +23,14 @@ KINDS = {
     "clock": "#d4a72c",
     "disk": "#8c7a6b",
 }
-OTHER = "#999"
+OTHER_COLOUR = "#999"
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where a panel is on the sheet, and how time is laid out in it."""
+    """The position of a panel, and its time scale."""
 
-    sheet: Sheet
+    canvas: Canvas
     time: Scale
     top: float
     height: float
@@ -41,144 +41,152 @@ class Frame:
 
 
 def draw(run: RunResult) -> str:
-    """Return the picture of a run as SVG."""
+    """Return the timeline of a run as SVG."""
     rows = _rows(run)
     faults_top = TOP + RATES + GAP + TERMS + GAP
-    sheet = Sheet(WIDTH, faults_top + len(rows) * ROW + 58)
-    time = Scale(0, max(run.seconds, 1), LEFT, WIDTH - RIGHT)
-    upper = Frame(sheet, time, TOP, RATES)
-    middle = Frame(sheet, time, TOP + RATES + GAP, TERMS)
-    lower = Frame(sheet, time, faults_top, len(rows) * ROW)
+    canvas = Canvas(WIDTH, faults_top + len(rows) * ROW + 58)
+    time = Scale(0, max(run.seconds, 1), LEFT, WIDTH - NO_OFFSET)
+    upper = Frame(canvas, time, TOP, RATES)
+    middle = Frame(canvas, time, TOP + RATES + GAP, TERMS)
+    lower = Frame(canvas, time, faults_top, len(rows) * ROW)
 
-    _title(sheet, run)
+    _title(canvas, run)
     for frame in (upper, middle, lower):
-        _shade(frame, run.episodes)
-        _columns(frame, run.seconds)
+        _shade_faults(frame, run.episodes)
+        _grid(frame, run.seconds)
     _throughput(upper, run)
     _terms(middle, run.leases, run.seconds)
     _faults(lower, rows, run.episodes, run.recoveries)
-    _hours(lower, run.seconds)
-    return sheet.render()
+    _time_axis(lower, run.seconds)
+    return canvas.render()
 
 
-def _title(sheet: Sheet, run: RunResult) -> None:
-    late, wrong = len(run.late), len(run.violations)
-    words = f"{run.tasks:,} tasks, {len(run.episodes)} faults in {run.seconds / 60:.1f} minutes"
-    sheet.text(20, 32, words, font_size=20, font_weight="bold")
-    verdict = f"{wrong} violations, {late} of {len(run.recoveries)} recoveries too late"
-    sheet.text(20, 54, verdict, fill=GOOD if run.is_good else BAD, font_weight="bold")
-    about = f"seed {run.seed} · commit {run.commit}"
-    sheet.text(WIDTH - RIGHT, 32, about, text_anchor="end", fill=FAINT)
-    place = WIDTH - RIGHT
+def _title(canvas: Canvas, run: RunResult) -> None:
+    late, violations = len(run.late), len(run.violations)
+    label = f"{run.tasks:,} tasks, {len(run.episodes)} faults in {run.seconds / 60:.1f} minutes"
+    canvas.text(20, 32, label, font_size=20, font_weight="bold")
+    summary = f"{violations} violations, {late} of {len(run.recoveries)} recoveries too late"
+    canvas.text(20, 54, summary, fill=GOOD if run.is_good else BAD, font_weight="bold")
+    description = f"seed {run.seed} · commit {run.commit}"
+    canvas.text(WIDTH - NO_OFFSET, 32, description, text_anchor="end", fill=FAINT)
+    x = WIDTH - NO_OFFSET
     for kind in reversed(_kinds(run)):
-        place -= 14 + 7.5 * len(kind)
-        sheet.rect(place - 14, 45, 10, 10, KINDS.get(kind, OTHER))
-        sheet.text(place, 54, kind, fill=FAINT)
-        place -= 14
+        x -= 14 + 7.5 * len(kind)
+        canvas.rect(x - 14, 45, 10, 10, KIND_COLOURS.get(kind, OTHER_COLOUR))
+        canvas.text(x, 54, kind, fill=FAINT)
+        x -= 14
 
 
 def _rows(run: RunResult) -> list[str]:
-    """Return the faults, those of one kind beside each other."""
+    """Return the faults, grouped by kind."""
     kinds = _kinds(run)
-    ordered = sorted(run.episodes, key=lambda one: (kinds.index(one.kind), one.fault))
-    return list(dict.fromkeys(one.fault for one in ordered))
+    ordered = sorted(run.episodes, key=lambda episode: (kinds.index(episode.kind), episode.fault))
+    return list(dict.fromkeys(episode.fault for episode in ordered))
 
 
 def _kinds(run: RunResult) -> list[str]:
-    present = {one.kind for one in run.episodes}
-    return [kind for kind in KINDS if kind in present] + sorted(present - set(KINDS))
+    present = {episode.kind for episode in run.episodes}
+    return [kind for kind in KIND_COLOURS if kind in present] + sorted(present - set(KIND_COLOURS))
 
 
-def _shade(frame: Frame, episodes: tuple[Episode, ...]) -> None:
-    for one in episodes:
-        x = frame.time(one.began)
-        width = max(frame.time(one.healed) - x, 1.0)
-        colour = KINDS.get(one.kind, OTHER)
-        frame.sheet.rect(x, frame.top, width, frame.height, colour, opacity="0.09")
+def _shade_faults(frame: Frame, episodes: tuple[Episode, ...]) -> None:
+    for episode in episodes:
+        x = frame.time(episode.began)
+        width = max(frame.time(episode.healed) - x, 1.0)
+        colour = KIND_COLOURS.get(episode.kind, OTHER_COLOUR)
+        frame.canvas.rect(x, frame.top, width, frame.height, colour, opacity="0.09")
 
 
-def _columns(frame: Frame, seconds: float) -> None:
+def _grid(frame: Frame, seconds: float) -> None:
     for at in _ticks(seconds):
         x = frame.time(at)
-        frame.sheet.line(x, frame.top, x, frame.bottom, GRID)
+        frame.canvas.line(x, frame.top, x, frame.bottom, GRID)
 
 
 def _ticks(seconds: float) -> Iterator[int]:
-    step = next(one for one in (10, 30, 60, 120, 300, 3600) if seconds / one <= 20 or one == 3600)
+    step = next(
+        step for step in (10, 30, 60, 120, 300, 3600) if seconds / step <= 20 or step == 3600
+    )
     return iter(range(0, int(seconds) + 1, step))
 
 
-def _hours(frame: Frame, seconds: float) -> None:
+def _time_axis(frame: Frame, seconds: float) -> None:
     for at in _ticks(seconds):
-        words = f"{at // 60}:{at % 60:02}"
-        frame.sheet.text(frame.time(at), frame.bottom + 18, words, text_anchor="middle", fill=FAINT)
+        label = f"{at // 60}:{at % 60:02}"
+        frame.canvas.text(
+            frame.time(at), frame.bottom + 18, label, text_anchor="middle", fill=FAINT
+        )
     middle = frame.time(seconds / 2)
-    words = "minutes since the load began"
-    frame.sheet.text(middle, frame.bottom + 38, words, text_anchor="middle", fill=FAINT)
+    label = "minutes since the load began"
+    frame.canvas.text(middle, frame.bottom + 38, label, text_anchor="middle", fill=FAINT)
 
 
 def _throughput(frame: Frame, run: RunResult) -> None:
     width = max(1.0, run.seconds / 300)
-    lines = {name: rates(run.happenings.get(name, ()), run.seconds, width) for name in LINES}
-    # A batch or a backlog that is worked off makes single peaks; they may be cut off.
-    ordered = sorted(itertools.chain.from_iterable(lines.values())) or [0.0]
+    series = {
+        name: rates(run.event_times.get(name, ()), run.seconds, width) for name in SERIES_COLOURS
+    }
+    # Batches and backlogs cause single peaks, which may be cut off.
+    ordered = sorted(itertools.chain.from_iterable(series.values())) or [0.0]
     top = max(ordered[int(len(ordered) * 0.99)] * 1.25, 1.0)
     scale = Scale(0, top, frame.bottom, frame.top)
-    _levels(frame, scale, top)
-    for name, values in lines.items():
+    _value_axis(frame, scale, top)
+    for name, values in series.items():
         points = [
             (frame.time((index + 0.5) * width), scale(min(value, top)))
             for index, value in enumerate(values)
             if (index + 0.5) * width <= run.seconds
         ]
-        frame.sheet.path(points, LINES[name], stroke_width=1.5, stroke_linejoin="round")
-    frame.sheet.text(20, frame.top + 10, "tasks per second", font_weight="bold")
-    for index, (name, colour) in enumerate(LINES.items()):
+        frame.canvas.path(points, SERIES_COLOURS[name], stroke_width=1.5, stroke_linejoin="round")
+    frame.canvas.text(20, frame.top + 10, "tasks per second", font_weight="bold")
+    for index, (name, colour) in enumerate(SERIES_COLOURS.items()):
         y = frame.top + 32 + 18 * index
-        frame.sheet.line(20, y - 4, 40, y - 4, colour, stroke_width=3)
-        frame.sheet.text(48, y, name)
+        frame.canvas.line(20, y - 4, 40, y - 4, colour, stroke_width=3)
+        frame.canvas.text(48, y, name)
 
 
-def _levels(frame: Frame, scale: Scale, top: float) -> None:
-    step = next(one for one in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**6) if top / one <= 6)
+def _value_axis(frame: Frame, scale: Scale, top: float) -> None:
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**6) if top / step <= 6)
     for value in range(0, int(top) + 1, step):
         y = scale(value)
-        frame.sheet.line(LEFT, y, WIDTH - RIGHT, y, GRID)
-        frame.sheet.text(LEFT - 8, y + 4, str(value), text_anchor="end", fill=FAINT)
+        frame.canvas.line(LEFT, y, WIDTH - NO_OFFSET, y, GRID)
+        frame.canvas.text(LEFT - 8, y + 4, str(value), text_anchor="end", fill=FAINT)
 
 
 def _terms(frame: Frame, leases: tuple[Lease, ...], seconds: float) -> None:
     width = max(1.0, seconds / 300)
-    terms = sorted({one.term for one in leases})
-    highest = max(rates([one.at for one in leases], seconds, width), default=1.0) or 1.0
+    terms = sorted({lease.term for lease in leases})
+    highest = max(rates([lease.at for lease in leases], seconds, width), default=1.0) or 1.0
     bars = [0.0] * (int(seconds / width) + 1)
     scale = frame.height / highest
     for index, term in enumerate(terms):
-        mine = rates([one.at for one in leases if one.term == term], seconds, width)
-        for place, value in enumerate(mine):
+        term_rates = rates([lease.at for lease in leases if lease.term == term], seconds, width)
+        for interval, value in enumerate(term_rates):
             if value:
-                bars[place] += value
-                x = frame.time(place * width)
-                wide = min(frame.time((place + 1) * width), WIDTH - RIGHT) - x
-                y = frame.bottom - bars[place] * scale
+                bars[interval] += value
+                x = frame.time(interval * width)
+                bar_width = min(frame.time((interval + 1) * width), WIDTH - NO_OFFSET) - x
+                y = frame.bottom - bars[interval] * scale
                 colour = TERM_COLOURS[index % len(TERM_COLOURS)]
-                frame.sheet.rect(x, y, wide + 0.3, value * scale, colour, title=f"term {term}")
+                frame.canvas.rect(
+                    x, y, bar_width + 0.3, value * scale, colour, title=f"term {term}"
+                )
     _term_numbers(frame, leases)
-    frame.sheet.text(20, frame.top + 10, "leases per second", font_weight="bold")
-    frame.sheet.text(20, frame.top + 28, "a colour and number")
-    frame.sheet.text(20, frame.top + 44, "for every term")
+    frame.canvas.text(20, frame.top + 10, "leases per second", font_weight="bold")
+    frame.canvas.text(20, frame.top + 28, "a colour and number")
+    frame.canvas.text(20, frame.top + 44, "for every term")
 
 
 def _term_numbers(frame: Frame, leases: tuple[Lease, ...]) -> None:
     first: dict[int, float] = {}
-    for one in leases:
-        first[one.term] = min(first.get(one.term, one.at), one.at)
+    for lease in leases:
+        first[lease.term] = min(first.get(lease.term, lease.at), lease.at)
     last = -100.0
     for term, at in sorted(first.items()):
         x = frame.time(max(at, 0.0))
-        frame.sheet.line(x, frame.top - 4, x, frame.bottom, "#0a4b8c", stroke_dasharray="2 3")
+        frame.canvas.line(x, frame.top - 4, x, frame.bottom, "#0a4b8c", stroke_dasharray="2 3")
         if x - last > 16:
-            frame.sheet.text(x, frame.top - 8, str(term), text_anchor="middle", font_size=11)
+            frame.canvas.text(x, frame.top - 8, str(term), text_anchor="middle", font_size=11)
             last = x
 
 
@@ -188,30 +196,37 @@ def _faults(
     episodes: tuple[Episode, ...],
     recoveries: tuple[Recovery, ...],
 ) -> None:
-    places = {name: frame.top + index * ROW for index, name in enumerate(rows)}
-    for name, y in places.items():
-        frame.sheet.line(20, y, WIDTH - RIGHT, y, GRID)
-        frame.sheet.text(LEFT - 8, y + 14, name, text_anchor="end")
-    for one in episodes:
-        x = frame.time(one.began)
-        wide = max(frame.time(one.healed) - x, 3.0)
-        tip = f"{one.fault}: {one.on}, {one.began:.1f} to {one.healed:.1f} s"
-        colour = KINDS.get(one.kind, OTHER)
-        frame.sheet.rect(
-            x, places[one.fault] + 4, wide, ROW - 8, colour, rx=2, opacity="0.6", title=tip
+    rows_y = {name: frame.top + index * ROW for index, name in enumerate(rows)}
+    for name, y in rows_y.items():
+        frame.canvas.line(20, y, WIDTH - NO_OFFSET, y, GRID)
+        frame.canvas.text(LEFT - 8, y + 14, name, text_anchor="end")
+    for episode in episodes:
+        x = frame.time(episode.began)
+        bar_width = max(frame.time(episode.healed) - x, 3.0)
+        tooltip = f"{episode.fault}: {episode.on}, {episode.began:.1f} to {episode.healed:.1f} s"
+        colour = KIND_COLOURS.get(episode.kind, OTHER_COLOUR)
+        frame.canvas.rect(
+            x,
+            rows_y[episode.fault] + 4,
+            bar_width,
+            ROW - 8,
+            colour,
+            rx=2,
+            opacity="0.6",
+            title=tooltip,
         )
     for recovery in recoveries:
-        _mark(frame, places[recovery.fault] + ROW / 2, recovery)
+        _recovery(frame, rows_y[recovery.fault] + ROW / 2, recovery)
 
 
-def _mark(frame: Frame, y: float, recovery: Recovery) -> None:
-    """Draw how long it took, from what it is counted from to the dot where it worked again."""
+def _recovery(frame: Frame, y: float, recovery: Recovery) -> None:
+    """Draw a recovery: a line from its start to a dot at the time of recovery."""
     colour = GOOD if recovery.is_in_time else BAD
     took = recovery.target if recovery.took is None else recovery.took
     begin = frame.time(recovery.since)
-    end = min(frame.time(recovery.since + took), WIDTH - RIGHT)
-    frame.sheet.line(begin, y, end, y, colour, stroke_width=2)
-    frame.sheet.circle(end, y, 3, colour, title=f"{recovery.clock} after {took:.1f} s")
-    words = "never" if recovery.took is None else f"{recovery.took:.1f}"
+    end = min(frame.time(recovery.since + took), WIDTH - NO_OFFSET)
+    frame.canvas.line(begin, y, end, y, colour, stroke_width=2)
+    frame.canvas.circle(end, y, 3, colour, title=f"{recovery.clock} after {took:.1f} s")
+    label = "never" if recovery.took is None else f"{recovery.took:.1f}"
     halo = {"stroke": "#fff", "stroke_width": 3, "paint_order": "stroke"}
-    frame.sheet.text(end + 5, y + 4, words, fill=colour, font_size=10, **halo)
+    frame.canvas.text(end + 5, y + 4, label, fill=colour, font_size=10, **halo)

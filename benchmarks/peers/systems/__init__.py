@@ -1,1 +1,1 @@
-"""One file for each system. What they must be able to do is in `system.py`."""
+"""The measured systems, one file each. Their interface is in `system.py`."""

@@ -1,7 +1,7 @@
 """Celery with Redis as its broker.
 
-Its guide to optimizing says: a large prefetch for short tasks, late acknowledgement for
-tasks that may be repeated, no results where nobody reads them.
+Configured as its optimisation guide recommends: a large prefetch for short tasks, late
+acknowledgement for tasks that may be repeated, and no results if nobody reads them.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -48,11 +48,11 @@ class CeleryRedis(PythonQueue):
             "submitted one by one with `apply_async`: there is no batch",
         ),
         facts=Facts(
-            worker_killed="a killed child's task is given out again at once; those of a killed "
-            "worker after the visibility timeout, 1 hour unless set",
+            worker_killed="the task of a killed child is redelivered at once; those of a killed "
+            "worker after the visibility timeout, by default 1 hour",
             isolation="none: tasks share the worker's process, user and memory",
             caps="time limits, soft and hard, for each task",
-            logs="the worker's own log; a command's output is the function's to keep",
+            logs="the worker's own log; the function has to keep the output of a command",
         ),
     )
 
@@ -60,8 +60,8 @@ class CeleryRedis(PythonQueue):
         """Return the application, with its one task."""
         from celery import Celery
 
-        # An address of its own for unix sockets, where others write unix://.
-        app = Celery("peers", broker=self.place.broker.replace("unix://", "redis+socket://"))
+        # Celery has its own scheme for unix sockets, where others use unix://.
+        app = Celery("peers", broker=self.context.broker.replace("unix://", "redis+socket://"))
         app.conf.update(CONFIGURATION)
         app.task(name="run")(self.function())
         return app

@@ -1,6 +1,6 @@
 """Dramatiq with Redis as its broker.
 
-It acknowledges after the task and repeats what a dead worker had taken; that is its default.
+By default it acknowledges after the task, and redelivers the tasks of a dead worker.
 """
 
 import os
@@ -8,14 +8,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from benchmarks.peers.python_queue import PythonQueue
-from benchmarks.peers.system import About, Broker, Facts, Place
+from benchmarks.peers.system import About, Broker, Context, Facts
 
 if TYPE_CHECKING:
     import dramatiq
 
 WORKER = ("--processes", "2", "--threads", "4")
 PREFETCH = {"dramatiq_queue_prefetch": "64"}
-"""The environment variable by which Dramatiq is told how much a process takes at once."""
+"""The environment variable for the number of messages that a process prefetches."""
 
 
 class DramatiqRedis(PythonQueue):
@@ -31,12 +31,12 @@ class DramatiqRedis(PythonQueue):
             "submitted one by one with `broker.enqueue`: there is no batch",
         ),
         facts=Facts(
-            worker_killed="given out again by one of the next thousand calls, by chance, after its "
+            worker_killed="redelivered by one in about a thousand later calls, at random, once its "
             "heartbeat is 60 s old",
             isolation="none: tasks are threads of the worker's process",
             caps="a time limit for each task, raised as an exception between two bytecodes: it "
-            "does not reach a command that the task waits for",
-            logs="the worker's own log; a command's output is the function's to keep",
+            "does not interrupt a command that the task waits for",
+            logs="the worker's own log; the function has to keep the output of a command",
         ),
     )
 
@@ -45,15 +45,15 @@ class DramatiqRedis(PythonQueue):
         import dramatiq
         from dramatiq.brokers.redis import RedisBroker
 
-        dramatiq.set_broker(RedisBroker(url=self.place.broker))
+        dramatiq.set_broker(RedisBroker(url=self.context.broker))
         return dramatiq.actor(self.function(), actor_name="run")
 
     def worker_command(self) -> list[str]:
-        """Return the command line of Dramatiq, which asks `declare` for its broker."""
+        """Return the command line of Dramatiq, which calls `declare` for its broker."""
         return [sys.executable, "-m", "dramatiq", f"{__name__}:declare", *WORKER]
 
     def work(self) -> None:
-        """Declare what the worker of Dramatiq's own command line is to run."""
+        """Declare the actor for the worker of Dramatiq's command line."""
         self.actor()
 
     def prepare(self) -> None:
@@ -69,5 +69,5 @@ class DramatiqRedis(PythonQueue):
 
 
 def declare() -> None:
-    """Set the broker up, in each of Dramatiq's processes."""
-    DramatiqRedis(Place.from_environment()).work()
+    """Set up the broker in each of Dramatiq's processes."""
+    DramatiqRedis(Context.from_environment()).work()

@@ -3,8 +3,8 @@
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.peers.system import About, Broker, Facts, Place, System, Wrong
-from benchmarks.polling import next_look
+from benchmarks.peers.system import About, Broker, CheckFailed, Context, Facts, System
+from benchmarks.polling import next_interval
 
 if TYPE_CHECKING:
     from scripts.throwaway import Throwaway
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import duly
     from duly.client.shapes.task_shapes import ResourceFields
 
-SMALL: "ResourceFields" = {"cpu": 0.02, "memory_mb": 16, "disk_mb": 1}
-PATIENCE = 90.0
+RESOURCES: "ResourceFields" = {"cpu": 0.02, "memory_mb": 16, "disk_mb": 1}
+TIMEOUT_SECONDS = 90.0
 
 
 class DulyUp(System):
@@ -29,24 +29,24 @@ class DulyUp(System):
             "submitted in one batch with `submit_many`",
         ),
         facts=Facts(
-            worker_killed="run again once the node's lease is over: 15 s after its last "
+            worker_killed="retried once the node's lease has expired: 15 s after its last "
             "heartbeat, or at once when its agent is back",
-            isolation="a process group and a workspace for each task, as a user of its own "
-            "when Duly is run by root",
-            caps="time, memory and length of the log for each task, kept by a supervisor that is a "
-            "process of its own",
-            logs="each task's output, by attempt, to be read and followed over HTTP",
+            isolation="a process group and a workspace for each task, and its own user "
+            "if Duly is run by root",
+            caps="time, memory and log size of each task, enforced by a supervisor in a "
+            "separate process",
+            logs="the output of each attempt, which can be read and followed over HTTP",
         ),
     )
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._up: Throwaway | None = None
         self._client: duly.Client | None = None
         self._single = ""
 
     def prepare(self) -> None:
-        """Start it as a user would."""
+        """Start `duly up` as a user would."""
         from scripts.throwaway import Throwaway
 
         import duly
@@ -55,39 +55,43 @@ class DulyUp(System):
         self._client = duly.Client(self._up.url, self._up.key)
 
     def submit(self, numbers: range, command: list[str]) -> None:
-        """Send one request."""
+        """Submit all tasks in one request."""
         assert self._client is not None
         if len(numbers) == 1:
-            self._single = self._client.submit(command=command, resources=SMALL)["id"]
+            self._single = self._client.submit(command=command, resources=RESOURCES)["id"]
         else:
-            self._client.submit_many({"command": command, "resources": SMALL} for _ in numbers)
+            self._client.submit_many({"command": command, "resources": RESOURCES} for _ in numbers)
 
     def wait(self, numbers: range) -> None:
-        """Ask until nothing waits and nothing runs."""
+        """Poll until no task waits or runs."""
         assert self._client is not None
         if len(numbers) == 1:
-            self._client.wait(self._single, timeout=PATIENCE)
+            self._client.wait(self._single, timeout=TIMEOUT_SECONDS)
             return
         began = time.monotonic()
-        left = len(numbers)
-        while left:
-            passed = time.monotonic() - began
-            if passed > PATIENCE:
-                raise Wrong(f"{left} of {len(numbers)} tasks had not ended in {PATIENCE:.0f} s")
-            time.sleep(next_look(passed, len(numbers) - left, left))
+        remaining = len(numbers)
+        while remaining:
+            elapsed = time.monotonic() - began
+            if elapsed > TIMEOUT_SECONDS:
+                raise CheckFailed(
+                    f"{remaining} of {len(numbers)} tasks had not ended in {TIMEOUT_SECONDS:.0f} s"
+                )
+            time.sleep(next_interval(elapsed, len(numbers) - remaining, remaining))
             counts = self._client.status()["tasks"]
-            left = counts["waiting"] + counts["running"]
+            remaining = counts["waiting"] + counts["running"]
 
     def check(self, total: int) -> None:
-        """Look at every task: done, at the first attempt."""
+        """Check that every task is done at its first attempt."""
         assert self._client is not None
         ends = [(task["status"], task["attempt"]) for task in self._client.iter_tasks()]
         if ends != [("done", 1)] * total:
             odd = [end for end in ends if end != ("done", 1)]
-            raise Wrong(f"{len(ends)} of {total} tasks ended; otherwise than once: {odd[:5]}")
+            raise CheckFailed(
+                f"{len(ends)} of {total} tasks ended, some of them not done at attempt 1: {odd[:5]}"
+            )
 
     def stop(self) -> None:
-        """Stop it, and remove its folder."""
+        """Stop `duly up`, and remove its folder."""
         if self._client is not None:
             self._client.close()
         if self._up is not None:

@@ -1,10 +1,10 @@
-"""GNU parallel: no queue and no server, one program that runs the lines it is given."""
+"""GNU parallel: no queue and no server, one program that runs the lines of its input."""
 
 import subprocess
 
-from benchmarks.peers.system import About, Broker, Facts, Place, System, Wrong
+from benchmarks.peers.system import About, Broker, CheckFailed, Context, Facts, System
 
-PATIENCE = 90.0
+TIMEOUT_SECONDS = 90.0
 
 
 class GnuParallel(System):
@@ -17,59 +17,61 @@ class GnuParallel(System):
         brokers=(Broker.NONE,),
         settings=(
             "`parallel -j2 --joblog`, tasks on its standard input",
-            "one at a time means one start of the program for each task",
+            "for the start latency the program is started once per task",
         ),
         facts=Facts(
-            worker_killed="what ran is lost; `--resume` with the job log runs the rest",
+            worker_killed="running tasks are lost; `--resume` with the job log runs the rest",
             isolation="a process for each task, as the same user",
             caps="`--timeout` for each task",
-            logs="each task's output in one piece; `--results` keeps it in files",
+            logs="the output of each task in one piece; `--results` writes it to files",
         ),
     )
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._log = place.folder / "joblog"
-        self._running: subprocess.Popen[str] | None = None
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._log = context.folder / "joblog"
+        self._process: subprocess.Popen[str] | None = None
         self._ended = 0
 
     def prepare(self) -> None:
-        """Nothing has to run beforehand."""
+        """Nothing has to be started."""
 
     def submit(self, numbers: range, command: list[str]) -> None:
-        """Start the program, and write it all of its lines."""
+        """Start the program, and write a line for each task."""
         self._log.unlink(missing_ok=True)
         options = ["-j2", "--joblog", str(self._log)]
-        # A line is given to a shell as it is; without a line break in it, no task is two.
-        words = [] if command[0] == "/bin/sh" else command
-        self._running = subprocess.Popen(
-            [self.place.program, *options, *words], stdin=subprocess.PIPE, text=True
+        # Without a command, each line is passed to a shell, so it must not contain a line break.
+        arguments = [] if command[0] == "/bin/sh" else command
+        self._process = subprocess.Popen(
+            [self.context.program, *options, *arguments], stdin=subprocess.PIPE, text=True
         )
-        lines = numbers if words else [command[-1] for _ in numbers]
-        assert self._running.stdin is not None
-        self._running.stdin.write("".join(f"{line}\n" for line in lines))
-        self._running.stdin.close()
+        lines = numbers if arguments else [command[-1] for _ in numbers]
+        assert self._process.stdin is not None
+        self._process.stdin.write("".join(f"{line}\n" for line in lines))
+        self._process.stdin.close()
 
     def wait(self, numbers: range) -> None:
-        """Wait for the program, and count what its log says."""
-        if self._running is None or self._running.wait(PATIENCE) != 0:
-            raise Wrong("parallel says that not all tasks ended well")
-        self._running = None
+        """Wait for the program, and count the tasks in its log."""
+        if self._process is None or self._process.wait(TIMEOUT_SECONDS) != 0:
+            raise CheckFailed("parallel reports that not all tasks succeeded")
+        self._process = None
         _, *lines = self._log.read_text().splitlines()
         fields = [line.split("\t") for line in lines]
-        if sorted(int(each[0]) for each in fields) != list(range(1, len(numbers) + 1)):
-            raise Wrong(f"the job log has {len(fields)} tasks, and {len(numbers)} were given")
-        if any(each[6] != "0" for each in fields):
-            raise Wrong("the job log has tasks that did not end well")
+        if sorted(int(line[0]) for line in fields) != list(range(1, len(numbers) + 1)):
+            raise CheckFailed(
+                f"the job log has {len(fields)} tasks, but {len(numbers)} were submitted"
+            )
+        if any(line[6] != "0" for line in fields):
+            raise CheckFailed("the job log has tasks that failed")
         self._ended += len(numbers)
 
     def check(self, total: int) -> None:
-        """Compare what the logs had with what was submitted."""
+        """Compare the number of logged tasks with the submitted ones."""
         if self._ended != total:
-            raise Wrong(f"{self._ended} of {total} tasks ended")
+            raise CheckFailed(f"{self._ended} of {total} tasks ended")
 
     def stop(self) -> None:
-        """End the program if it still runs."""
-        if self._running is not None:
-            self._running.kill()
-            self._running.wait()
+        """Kill the program if it still runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()

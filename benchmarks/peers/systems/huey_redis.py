@@ -1,4 +1,4 @@
-"""Huey with Redis as its storage: small and quick, and it promises less than the others."""
+"""Huey with Redis as its storage: small and fast, with weaker guarantees than the others."""
 
 from typing import TYPE_CHECKING
 
@@ -25,10 +25,11 @@ class HueyRedis(PythonQueue):
             "submitted one by one: there is no batch",
         ),
         facts=Facts(
-            worker_killed="lost: a task leaves Redis before it is run, and is not acknowledged",
+            worker_killed="lost: a task is removed from Redis before it runs, without an "
+            "acknowledgement afterwards",
             isolation="none: tasks share the worker's process, user and memory",
             caps="a time limit for each task in process workers",
-            logs="the consumer's own log; a command's output is the function's to keep",
+            logs="the consumer's own log; the function has to keep the output of a command",
         ),
     )
 
@@ -36,7 +37,7 @@ class HueyRedis(PythonQueue):
         """Return the queue, and its one task."""
         from huey import RedisHuey
 
-        huey = RedisHuey("peers", url=self.place.broker, blocking=True, results=False)
+        huey = RedisHuey("peers", url=self.context.broker, blocking=True, results=False)
         return huey, huey.task(name="run")(self.function())
 
     def work(self) -> None:

@@ -1,4 +1,4 @@
-"""procrastinate with PostgreSQL: the peer that makes the same promise of durability."""
+"""procrastinate with PostgreSQL: the peer with the same durability guarantee."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ CONCURRENCY = 2
 
 
 class ProcrastinatePostgres(PythonQueue):
-    """Two worker processes, told of new tasks by LISTEN."""
+    """Two worker processes, notified of new tasks by LISTEN."""
 
     workers = 2
     about = About(
@@ -23,23 +23,23 @@ class ProcrastinatePostgres(PythonQueue):
         brokers=(Broker.POSTGRES,),
         settings=(
             f"two worker processes, `concurrency = {CONCURRENCY}` each, `listen_notify`",
-            "PostgreSQL with the programs and settings that Duly brings along, fsync on",
+            "PostgreSQL with the programs and settings that Duly embeds, fsync on",
             "submitted in one batch with `batch_defer`",
         ),
         facts=Facts(
-            worker_killed="stays as `doing` until somebody retries stalled jobs: the docs show "
-            "a periodic task that does, 30 s after the last heartbeat at the earliest",
+            worker_killed="stays in `doing` until stalled jobs are retried: the docs show "
+            "a periodic task that does so, 30 s after the last heartbeat at the earliest",
             isolation="none: tasks are threads of the worker's process",
             caps="none",
-            logs="the worker's own log; a command's output is the function's to keep",
+            logs="the worker's own log; the function has to keep the output of a command",
         ),
     )
 
     def app(self) -> "tuple[App, Task]":
-        """Return the application with a connector for many threads, and its one task."""
+        """Return the application with a thread-safe connector, and its one task."""
         from procrastinate import App, PsycopgConnector
 
-        app = App(connector=PsycopgConnector(conninfo=self.place.broker))
+        app = App(connector=PsycopgConnector(conninfo=self.context.broker))
         return app, app.task(name="run")(self.function())
 
     def work(self) -> None:
@@ -48,12 +48,12 @@ class ProcrastinatePostgres(PythonQueue):
         app.run_worker(concurrency=CONCURRENCY, listen_notify=True)
 
     def prepare(self) -> None:
-        """Make the tables, start the workers, and connect."""
+        """Create the tables, start the workers, and connect."""
         app, self._task = self.app()
         app.open()
         app.schema_manager.apply_schema()
         super().prepare()
 
     def submit(self, numbers: range, command: list[str]) -> None:
-        """Insert all of them with one statement."""
+        """Insert all tasks with one statement."""
         self._task.batch_defer(*({"number": number, "command": command} for number in numbers))

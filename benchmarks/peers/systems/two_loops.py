@@ -1,14 +1,14 @@
-"""Two Python processes that call subprocess.run in a loop: a queue that costs nothing.
+"""Two Python processes that call subprocess.run in a loop: a queue without overhead.
 
-No queue for Python functions can be quicker than this, because each of its workers has to do
-the same for each task. What a queue costs is how far it stays below this row.
+No queue for Python functions can be faster, because its workers have to do the same for each task.
+The overhead of a queue is its distance from this baseline.
 """
 
 import multiprocessing
 from multiprocessing.process import BaseProcess
 
-from benchmarks.peers.python_queue import PATIENCE, PythonQueue
-from benchmarks.peers.system import About, Broker, Facts, Place, Wrong
+from benchmarks.peers.python_queue import TIMEOUT_SECONDS, PythonQueue
+from benchmarks.peers.system import About, Broker, CheckFailed, Context, Facts
 
 
 class TwoLoops(PythonQueue):
@@ -20,23 +20,21 @@ class TwoLoops(PythonQueue):
         title="two loops, no queue",
         is_peer=False,
         brokers=(Broker.NONE,),
-        settings=(
-            "two Python processes, each calls the function for half of the tasks, and no queue",
-        ),
+        settings=("two Python processes, each of which calls the function for half of the tasks",),
         facts=Facts(
-            worker_killed="what ran and what waited is lost",
+            worker_killed="running and waiting tasks are lost",
             isolation="a process for each task, as the same user",
             caps="none",
             logs="none",
         ),
     )
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._loops: list[BaseProcess] = []
 
     def work(self) -> None:
-        """There is no worker beside the two loops."""
+        """There are no workers beside the two loops."""
 
     def submit(self, numbers: range, command: list[str]) -> None:
         """Start both loops, each over every other number."""
@@ -52,14 +50,14 @@ class TwoLoops(PythonQueue):
             function(number, command)
 
     def wait(self, numbers: range) -> None:
-        """Wait until both loops are through."""
+        """Wait until both loops have ended."""
         for loop in self._loops:
-            loop.join(PATIENCE)
+            loop.join(TIMEOUT_SECONDS)
             if loop.exitcode != 0:
-                raise Wrong("a loop did not end well")
+                raise CheckFailed("a loop failed")
 
     def stop(self) -> None:
-        """End a loop that still runs."""
+        """Kill a loop that still runs."""
         for loop in self._loops:
             loop.kill()
             loop.join()

@@ -1,7 +1,8 @@
-"""What runs on every node; it never sees the database.
+"""The agent, which runs on every node and never sees the database.
 
 `state.py` is the protocol as a pure state machine: events in, effects out. `session.py` feeds it
-and does what it asks for; `gateway.py` speaks to the servers. `agent.py` starts and stops all.
+and does what it asks for; `gateway.py` speaks to the servers. `agent.py` starts and stops
+everything.
 
     preparation  everything before a task's first instruction: workspace, bundle, inputs, user
     supervision  the supervisor and its spawners: separate processes that start and end tasks

@@ -9,4 +9,6 @@ authorizes callers, `error_responses.py` maps errors to HTTP statuses.
     schedules  schedules and their history
     fleet      nodes, servers, status, metrics, and the gateway that agents call
     accounts   tenants, users, keys, logins, plans, usage, audit log
+
+Start with `tasks/tasks.py`, then `routes.py`.
 """

@@ -164,20 +164,20 @@ class ApiBenchmark:
         yield Figure(part="run", name=name, value=rate, unit="/s")
 
     def _latencies(self, _: str) -> Iterator[Figure]:
-        taken: dict[str, list[float]] = {"answered": [], "started": [], "heard": []}
-        while len(taken["heard"]) < self._bounds.latencies and self._has_time:
+        latencies: dict[str, list[float]] = {"answered": [], "started": [], "heard": []}
+        while len(latencies["heard"]) < self._bounds.latencies and self._has_time:
             began = monotonic()
             try:
                 task = self._client.submit(**self._ready_task())
             except LimitExceeded:
-                if not taken["heard"]:
+                if not latencies["heard"]:
                     raise
                 break  # Fewer samples suffice.
-            taken["answered"].append((monotonic() - began) * 1000)
+            latencies["answered"].append((monotonic() - began) * 1000)
             ended = self._wait_for_end(task["id"])
-            taken["heard"].append((monotonic() - began) * 1000)
-            taken["started"].append(_start_delay_ms(ended))
-        for name, values in zip(LATENCY_NAMES, taken.values(), strict=True):
+            latencies["heard"].append((monotonic() - began) * 1000)
+            latencies["started"].append(_start_delay_ms(ended))
+        for name, values in zip(LATENCY_NAMES, latencies.values(), strict=True):
             for share in (0.5, 0.99) if values else ():
                 yield Figure(
                     part="latency",

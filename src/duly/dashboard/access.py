@@ -9,12 +9,21 @@ included, and refuses every request that a foreign page could have made.
 from math import ceil
 
 from duly.dashboard import login_page
-from duly.dashboard.answers import App, Headers, Receive, Reply, Scope, Send, go_on, guarded
-from duly.dashboard.entrance import Entrance, refusal
+from duly.dashboard.authentication import Authenticator, refusal
+from duly.dashboard.gate_request import GateRequest, known_page, read_form
 from duly.dashboard.link import Opening
 from duly.dashboard.login_page import EXPIRED, FOREIGN, NEW_LINK, NOTES, OPENED, VOID
+from duly.dashboard.responses import (
+    App,
+    Headers,
+    Receive,
+    Response,
+    Scope,
+    Send,
+    redirect,
+    with_security_headers,
+)
 from duly.dashboard.sessions import Session, Sessions
-from duly.dashboard.visit import Visit, own_page, read_form
 from duly.errors import DulyError
 
 SESSION = "duly.session"
@@ -25,10 +34,10 @@ class Gate:
     """Wraps an ASGI app, and passes only requests with a session to it."""
 
     def __init__(
-        self, app: App, entrance: Entrance, sessions: Sessions, host: str, port: int
+        self, app: App, authenticator: Authenticator, sessions: Sessions, host: str, port: int
     ) -> None:
         self.app = app
-        self._entrance = entrance
+        self._authenticator = authenticator
         self._sessions = sessions
         self._host = host
         # Browsers share cookies between the ports of a host, so the name includes the port.
@@ -39,107 +48,113 @@ class Gate:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        visit = Visit.of(scope)
-        session = None if visit.is_foreign(self._host) else self._session(visit)
-        own = scope["type"] == "http" and visit.path in ("/open", "/login", "/logout")
-        if session is not None and not own:
+        request = GateRequest.of(scope)
+        session = None if request.is_foreign(self._host) else self._session(request)
+        is_gate_path = scope["type"] == "http" and request.path in ("/open", "/login", "/logout")
+        if session is not None and not is_gate_path:
             scope[SESSION] = session
             scope["headers"] = [
                 header for header in scope["headers"] if not header[0].startswith(b"x-forwarded-")
             ]
-            await self.app(scope, receive, guarded(send))
+            await self.app(scope, receive, with_security_headers(send))
         elif scope["type"] == "websocket":
             # Closing before accepting makes the server reject the handshake with 403.
             await receive()
             await send({"type": "websocket.close", "code": 1008})
         else:
-            reply = await self._reply(visit, receive)
-            await reply(send)
+            response = await self._respond(request, receive)
+            await response(send)
 
-    async def _reply(self, visit: Visit, receive: Receive) -> Reply:
-        if visit.is_foreign(self._host):
+    async def _respond(self, request: GateRequest, receive: Receive) -> Response:
+        if request.is_foreign(self._host):
             return login_page.page(403, f"<p>{FOREIGN}</p>")
-        match visit.path, visit.method:
-            case "/open", _ if self._entrance.has_link:
-                return await self._open(visit)
+        match request.path, request.method:
+            case "/open", _ if self._authenticator.has_link:
+                return await self._open(request)
             case "/login", "GET":
-                return self._show_form(visit)
+                return self._show_form(request)
             case "/login", "POST":
-                return await self._log_in(visit, receive)
+                return await self._log_in(request, receive)
             case "/logout", "POST":
-                return await self._log_out(visit)
+                return await self._log_out(request)
             case "/login" | "/logout", _:
                 return login_page.page(405, "<p>This is not for looking at.</p>")
-        return login_page.closed(visit.where, has_link=self._entrance.has_link)
+        return login_page.login_required(request.target, has_link=self._authenticator.has_link)
 
-    async def _open(self, visit: Visit) -> Reply:
+    async def _open(self, request: GateRequest) -> Response:
         session: Session | Opening = Opening.VOID
-        if visit.method == "GET":
-            session = self._entrance.open_link(visit.query.get("token", ""))
+        if request.method == "GET":
+            session = self._authenticator.open_link(request.query.get("token", ""))
         if isinstance(session, Opening):
             why = EXPIRED if session is Opening.EXPIRED else VOID
-            known = self._session(visit) is not None
-            return login_page.page(403, f"<p>{why} {OPENED if known else NEW_LINK}</p>")
+            is_logged_in = self._session(request) is not None
+            return login_page.page(403, f"<p>{why} {OPENED if is_logged_in else NEW_LINK}</p>")
         # A page that refreshes to `/`, not a redirect: browsers do not send a strict cookie after
         # a redirect that began with a click on another site.
         return login_page.page(
             200,
             f"<p>{OPENED}</p>",
             head='<meta http-equiv="refresh" content="0; url=/">',
-            headers=await self._let_in(visit, session),
+            headers=await self._start_session(request, session),
         )
 
-    def _show_form(self, visit: Visit) -> Reply:
-        where = own_page(visit.query.get("next", "/"))
-        if self._session(visit) is not None:
-            return go_on(where)
+    def _show_form(self, request: GateRequest) -> Response:
+        target = known_page(request.query.get("next", "/"))
+        if self._session(request) is not None:
+            return redirect(target)
         return login_page.form(
-            note=NOTES.get(visit.query.get("why", ""), ""),
-            where=where,
-            tenant=visit.query.get("tenant", ""),
-            has_link=self._entrance.has_link,
+            note=NOTES.get(request.query.get("why", ""), ""),
+            target=target,
+            tenant=request.query.get("tenant", ""),
+            has_link=self._authenticator.has_link,
         )
 
-    async def _log_in(self, visit: Visit, receive: Receive) -> Reply:
-        given = await read_form(visit, receive)
-        if given is None:
-            return login_page.form(status=400, wrong="Fill in the form, and send it again.")
-        tenant, user = given.get("tenant", "").strip(), given.get("user", "").strip()
-        where = own_page(given.get("next", "/"))
+    async def _log_in(self, request: GateRequest, receive: Receive) -> Response:
+        fields = await read_form(request, receive)
+        if fields is None:
+            return login_page.form(status=400, error_text="Fill in the form, and send it again.")
+        tenant, user = fields.get("tenant", "").strip(), fields.get("user", "").strip()
+        target = known_page(fields.get("next", "/"))
         try:
-            session = await self._entrance.log_in(tenant, user, given.get("password", ""))
+            session = await self._authenticator.log_in(tenant, user, fields.get("password", ""))
         except (DulyError, OSError, TimeoutError) as error:
-            status, wrong, wait = refusal(error)
-            later: Headers = []
+            status, error_text, wait = refusal(error)
+            headers: Headers = []
             if wait is not None:
-                later.append((b"retry-after", str(ceil(wait.total_seconds())).encode()))
+                headers.append((b"retry-after", str(ceil(wait.total_seconds())).encode()))
             return login_page.form(
                 status=status,
-                wrong=wrong,
-                where=where,
+                error_text=error_text,
+                target=target,
                 tenant=tenant,
                 user=user,
-                has_link=self._entrance.has_link,
-                headers=later,
+                has_link=self._authenticator.has_link,
+                headers=headers,
             )
-        return go_on(where, *await self._let_in(visit, session))
+        return redirect(target, *await self._start_session(request, session))
 
-    async def _log_out(self, visit: Visit) -> Reply:
-        told = [await self._sessions.leave(shown) for shown in visit.cookies(self._cookie)]
-        gone = self._set_cookie(visit, "", "; Max-Age=0")
-        return go_on(login_page.address("/", "out" if all(told) else "untold"), gone)
+    async def _log_out(self, request: GateRequest) -> Response:
+        reached = [
+            await self._sessions.leave(session_id) for session_id in request.cookies(self._cookie)
+        ]
+        deleted_cookie = self._set_cookie(request, "", "; Max-Age=0")
+        return redirect(
+            login_page.form_url("/", "out" if all(reached) else "untold"), deleted_cookie
+        )
 
-    async def _let_in(self, visit: Visit, session: Session) -> Headers:
+    async def _start_session(self, request: GateRequest, session: Session) -> Headers:
         """Start a session under a new random id; the browser's previous session ends."""
-        for shown in visit.cookies(self._cookie):
-            await self._sessions.end(shown)
-        return [self._set_cookie(visit, await self._sessions.begin(session))]
+        for session_id in request.cookies(self._cookie):
+            await self._sessions.end(session_id)
+        return [self._set_cookie(request, await self._sessions.begin(session))]
 
-    def _set_cookie(self, visit: Visit, shown: str, more: str = "") -> tuple[bytes, bytes]:
-        secure = "; Secure" if visit.is_secure else ""
-        text = f"{self._cookie}={shown}; Path=/; HttpOnly; SameSite=Strict{secure}{more}"
+    def _set_cookie(
+        self, request: GateRequest, session_id: str, attributes: str = ""
+    ) -> tuple[bytes, bytes]:
+        secure = "; Secure" if request.is_secure else ""
+        text = f"{self._cookie}={session_id}; Path=/; HttpOnly; SameSite=Strict{secure}{attributes}"
         return b"set-cookie", text.encode()
 
-    def _session(self, visit: Visit) -> Session | None:
-        found = (self._sessions.find(shown) for shown in visit.cookies(self._cookie))
-        return next((session for session in found if session is not None), None)
+    def _session(self, request: GateRequest) -> Session | None:
+        sessions = (self._sessions.find(session_id) for session_id in request.cookies(self._cookie))
+        return next((session for session in sessions if session is not None), None)

@@ -12,9 +12,9 @@ from functools import partial
 import uvicorn
 
 from duly.dashboard.access import SESSION, Gate
-from duly.dashboard.answers import App
-from duly.dashboard.entrance import Entrance
+from duly.dashboard.authentication import Authenticator
 from duly.dashboard.options import PagesOptions
+from duly.dashboard.responses import App
 from duly.dashboard.sessions import INTERVAL, Sessions
 from duly.http.connection_limits import LimitedHttpProtocol
 from duly.http.server import HttpServer
@@ -41,10 +41,10 @@ def run(options: PagesOptions, ready: Callable[[], None] = lambda: None) -> None
     os.environ["NICEGUI_STORAGE_PATH"] = f"{os.devnull}/nicegui"
     os.environ.pop("NICEGUI_REDIS_URL", None)
     sessions = Sessions()
-    entrance = Entrance(options.url, options.ca_file, options.link)
+    authenticator = Authenticator(options.url, options.ca_file, options.link)
     chain, key = options.certificate or (None, None)
     config = uvicorn.Config(
-        Gate(_pages(sessions), entrance, sessions, options.name or options.host, options.port),
+        Gate(_pages(sessions), authenticator, sessions, options.name or options.host, options.port),
         host=options.host,
         port=options.port,
         http=LimitedHttpProtocol,

@@ -20,9 +20,9 @@ from duly.dashboard.view import Snapshot
 from duly.dashboard.visitor import Visitor
 from duly.errors import DulyError, Unauthenticated
 
-TASKS = 50
-TAIL = 8192
-"""Bytes of the end of a log that a task's details show."""
+MAX_TASKS = 50
+LOG_TAIL_BYTES = 8192
+"""How much of the end of a log a task's details show."""
 
 
 class Feed:
@@ -34,41 +34,41 @@ class Feed:
         self._client = client
         self._visitor = visitor
         # A little less than the pages' own interval, so that each refresh gets a new snapshot.
-        self._good_for = interval.total_seconds() * 0.8
+        self._max_age = interval.total_seconds() * 0.8
         self._timeout = 10.0
         self._lock = asyncio.Lock()
-        self._taken_at = float("-inf")
+        self._polled_at = float("-inf")
         self._latest = Snapshot()
-        self._ended: tuple[Task | None, str] = (None, "")
+        self._final_details: tuple[Task | None, str] = (None, "")
         """The last finished task whose details were read, and its log, which is not read twice."""
 
-    async def look(self) -> Snapshot:
+    async def latest(self) -> Snapshot:
         """Return a snapshot that is at most about one interval old."""
         async with self._lock:
-            if clock.monotonic() - self._taken_at >= self._good_for:
-                self._latest = await self._take()
-                self._taken_at = clock.monotonic()
+            if clock.monotonic() - self._polled_at >= self._max_age:
+                self._latest = await self._poll()
+                self._polled_at = clock.monotonic()
             return self._latest
 
     async def details(self, task: str) -> tuple[Task, str]:
         """Return a task and the end of its log; raises DulyError if a request fails."""
         async with asyncio.timeout(self._timeout):
-            found = await self._client.get_task(task)
-            if found == self._ended[0]:
-                return found, self._ended[1]
-            log = await self._client.read_logs(task) if found["attempt"] else b""
-        tail = log[-TAIL:].decode(errors="replace")
-        if found["status"] in FINAL_STATUSES:
-            self._ended = (found, tail)
-        return found, tail
+            fields = await self._client.get_task(task)
+            if fields == self._final_details[0]:
+                return fields, self._final_details[1]
+            log = await self._client.read_logs(task) if fields["attempt"] else b""
+        tail = log[-LOG_TAIL_BYTES:].decode(errors="replace")
+        if fields["status"] in FINAL_STATUSES:
+            self._final_details = (fields, tail)
+        return fields, tail
 
-    async def _take(self) -> Snapshot:
+    async def _poll(self) -> Snapshot:
         if not self._visitor.may("read"):
             return Snapshot()
         try:
             async with asyncio.timeout(self._timeout):
                 status = await self._client.status()
-                tasks = await self._client.list_tasks(limit=TASKS)
+                tasks = await self._client.list_tasks(limit=MAX_TASKS)
                 nodes, is_suspended = await self._nodes(), await self._is_suspended()
         except (DulyError, OSError, TimeoutError) as error:
             self.is_refused |= isinstance(error, Unauthenticated)

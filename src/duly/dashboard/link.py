@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from duly import clock
 from duly.private_file import write_private
 
-LINK_LASTS = timedelta(minutes=5)
+LINK_LIFETIME = timedelta(minutes=5)
 NAME = "pages.link"
 """The name of the file in the data folder."""
 PATH = "/open"
@@ -25,7 +25,7 @@ PATH = "/open"
 class Opening(Enum):
     """The result of opening a link."""
 
-    LET_IN = auto()
+    ACCEPTED = auto()
     EXPIRED = auto()
     VOID = auto()
     """The link was used, there is a newer one, or it never existed."""
@@ -40,9 +40,9 @@ class LinkFile:
 
     def renew(self, address: str) -> str:
         """Write a new link to the dashboard at `address` into the file, and return it."""
-        until = int(clock.monotonic() + LINK_LASTS.total_seconds())
+        expires_at = int(clock.monotonic() + LINK_LIFETIME.total_seconds())
         # The expiry is part of the token that is compared, so it cannot be extended.
-        link = f"{address}{PATH}?token={secrets.token_urlsafe(16)}.{until}"
+        link = f"{address}{PATH}?token={secrets.token_urlsafe(16)}.{expires_at}"
         write_private(self.file, link + "\n")
         return link
 
@@ -53,21 +53,21 @@ class LinkFile:
 
     def open(self, token: str) -> Opening:
         """Check `token` and, if it is valid, mark it as used."""
-        known = self._token()
+        current = self._token()
         given = _digest(token)
-        if not known or given == self._used or not hmac.compare_digest(given, _digest(known)):
+        if not current or given == self._used or not hmac.compare_digest(given, _digest(current)):
             return Opening.VOID
-        if clock.monotonic() >= int(known.rpartition(".")[2]):
+        if clock.monotonic() >= int(current.rpartition(".")[2]):
             return Opening.EXPIRED
         self._used = given
-        return Opening.LET_IN
+        return Opening.ACCEPTED
 
     def _token(self) -> str:
         try:
-            found = parse_qs(urlsplit(self.file.read_text().strip()).query)
+            query = parse_qs(urlsplit(self.file.read_text().strip()).query)
         except OSError:
             return ""
-        return found.get("token", [""])[0]
+        return query.get("token", [""])[0]
 
 
 def _digest(text: str) -> bytes:

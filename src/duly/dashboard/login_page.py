@@ -5,7 +5,7 @@ from importlib.resources import files
 from string import Template
 from urllib.parse import urlencode
 
-from duly.dashboard.answers import Headers, Reply
+from duly.dashboard.responses import Headers, Response
 
 OR_LINK = (
     "Or open a link that <code>duly link</code> prints on the machine of <code>duly up</code>."
@@ -25,7 +25,7 @@ NOTES = {
     "ends there by itself, 12 hours after you did.",
 }
 """Notices above the form, by the parameter `why` of its URL."""
-FORM = Template("""$said
+FORM = Template("""$notice
 <form method="post" action="/login">
 <input type="hidden" name="next" value="$next">
 <label>Tenant<input name="tenant" value="$tenant" autocomplete="organization" required
@@ -40,33 +40,33 @@ FORM = Template("""$said
 $link""")
 
 
-def page(status: int, content: str, *, head: str = "", headers: Headers | None = None) -> Reply:
+def page(status: int, content: str, *, head: str = "", headers: Headers | None = None) -> Response:
     """Return a page with `content`, which is HTML."""
     template = Template(files(__package__).joinpath("login.html").read_text(encoding="utf-8"))
-    return Reply(status, template.substitute(content=content, head=head), headers or [])
+    return Response(status, template.substitute(content=content, head=head), headers or [])
 
 
 def form(
     *,
     status: int = 200,
-    wrong: str = "",
+    error_text: str = "",
     note: str = "",
-    where: str = "/",
+    target: str = "/",
     tenant: str = "",
     user: str = "",
     has_link: bool = False,
     headers: Headers | None = None,
-) -> Reply:
+) -> Response:
     """Return the login page; the password must be typed again after every error."""
-    said = f'<p class="wrong" role="alert">{escape(wrong)}</p>' if wrong else ""
-    if note and not wrong:
-        said = f'<p class="note" role="status">{escape(note)}</p>'
-    first = "tenant" if not tenant else "user" if not user else "password"
+    notice = f'<p class="wrong" role="alert">{escape(error_text)}</p>' if error_text else ""
+    if note and not error_text:
+        notice = f'<p class="note" role="status">{escape(note)}</p>'
+    focused = "tenant" if not tenant else "user" if not user else "password"
     content = FORM.substitute(
         {f"focus_{name}": "" for name in ("tenant", "user", "password")}
-        | {f"focus_{first}": " autofocus"},
-        said=said,
-        next=escape(where),
+        | {f"focus_{focused}": " autofocus"},
+        notice=notice,
+        next=escape(target),
         tenant=escape(tenant),
         user=escape(user),
         link=f'<p class="quiet">{OR_LINK}</p>' if has_link else "",
@@ -74,23 +74,23 @@ def form(
     return page(status, content, headers=headers)
 
 
-def closed(where: str, *, has_link: bool) -> Reply:
+def login_required(target: str, *, has_link: bool) -> Response:
     """Return the page for requests without a session, which refreshes to the login form.
 
     It is not a redirect: a browser that comes from another site sends its strict cookie neither
     here nor after a redirect. After a refresh of our own page it does, and if it has a session,
-    the form redirects it to `where`.
+    the form redirects it to `target`.
     """
-    target = escape(address(where), quote=True)
-    text = f'<a href="{target}">To see this page, log in.</a>'
+    url = escape(form_url(target), quote=True)
+    text = f'<a href="{url}">To see this page, log in.</a>'
     content = f"<p>{text}</p>" + (f'<p class="quiet">{OR_LINK}</p>' if has_link else "")
-    refresh = f'<meta http-equiv="refresh" content="0; url={target}">'
+    refresh = f'<meta http-equiv="refresh" content="0; url={url}">'
     return page(401, content, head=refresh)
 
 
-def address(where: str, why: str = "") -> str:
-    """Return the URL of the login form, which redirects to `where` after the login."""
-    asked = {"next": where} if where != "/" else {}
+def form_url(target: str, why: str = "") -> str:
+    """Return the URL of the login form, which redirects to `target` after the login."""
+    parameters = {"next": target} if target != "/" else {}
     if why:
-        asked["why"] = why
-    return f"/login?{urlencode(asked)}" if asked else "/login"
+        parameters["why"] = why
+    return f"/login?{urlencode(parameters)}" if parameters else "/login"

@@ -12,7 +12,7 @@ from nicegui import ui
 from duly.client.shapes.task_shapes import Task
 from duly.dashboard import view
 from duly.dashboard.feed import problem
-from duly.dashboard.login_page import address
+from duly.dashboard.login_page import form_url
 from duly.dashboard.panels import draw_details, draw_node, text
 from duly.dashboard.sessions import Session
 from duly.dashboard.task_table import TaskTable
@@ -38,7 +38,9 @@ class Overview:
 
     def _build(self) -> None:
         ui.add_css(files(__package__).joinpath("style.css").read_text())
-        ui.add_head_html(f"<script>{files(__package__).joinpath('leave.js').read_text()}</script>")
+        ui.add_head_html(
+            f"<script>{files(__package__).joinpath('session_end.js').read_text()}</script>"
+        )
         self._dark = ui.dark_mode(None)
         self._build_top()
         self._banner = ui.element("div").classes("banner").props('role="alert"')
@@ -48,7 +50,7 @@ class Overview:
         self._notes = text("div", "").classes("banner").props('role="status"')
         self._notes.set_visibility(False)
         if not self._visitor.may("read"):
-            self._build_nothing()
+            self._build_no_access()
             return
         self._build_counts()
         if self._visitor.may("admin"):
@@ -77,7 +79,7 @@ class Overview:
             with ui.element("form").props('method="post" action="/logout"'):
                 text("button", "Log out").classes("tool").props('type="submit"')
 
-    def _build_nothing(self) -> None:
+    def _build_no_access(self) -> None:
         scopes = ", ".join(sorted(self._visitor.scopes)) or "none"
         with ui.element("section").classes("panel empty"):
             text("div", f"Your user may look at nothing here: its scopes are {scopes}.")
@@ -111,19 +113,19 @@ class Overview:
             text("code", FIRST_TASK).classes("mono")
         self._empty.set_visibility(False)
 
-    def _go(self) -> None:
-        """Open the login page, unless the browser is about to open it anyway."""
-        why = self._session.farewell
+    def _open_login(self) -> None:
+        """Open the login page, unless a logout is about to open it anyway."""
+        why = self._session.end_notice
         if why is not None:
-            stays = why == "ended" and self._open_task
-            ui.navigate.to(address(f"/?task={self._open_task}" if stays else "/", why))
+            keeps_task = why == "ended" and self._open_task
+            ui.navigate.to(form_url(f"/?task={self._open_task}" if keeps_task else "/", why))
 
     async def refresh(self) -> None:
         """Show the newest snapshot, updating only what differs from the previous one."""
         # Before and after: a session that is over sends no request, and a response may end it.
-        new = None if self._session.is_over else await self._feed.look()
+        new = None if self._session.is_over else await self._feed.latest()
         if new is None or self._session.is_over:
-            self._go()
+            self._open_login()
             return
         old, self._shown = self._shown, new
         if old is new:
@@ -138,20 +140,20 @@ class Overview:
             self._show_nodes(new.nodes)
         if old is None or old.tasks != new.tasks:
             self._table.show(new.tasks)
-        known = bool(new.counts)
+        has_counts = bool(new.counts)
         self._table.set_visibility(bool(new.tasks))
-        self._empty.set_visibility(known and not new.tasks)
+        self._empty.set_visibility(has_counts and not new.tasks)
         if self._open_task and new.problem is None:
             await self._show_task(self._open_task)
 
     def _show_health(self, new: Snapshot) -> None:
         self._server.text = new.server
-        gone = new.problem is not None
-        self._live.text = "not reachable" if gone else "live"
-        self._live.classes(add="gone") if gone else self._live.classes(remove="gone")
-        known = "What you see is what was last known. Trying again."
-        self._problem.text = f"{new.problem} {known}" if gone else ""
-        self._banner.set_visibility(gone)
+        is_unreachable = new.problem is not None
+        self._live.text = "not reachable" if is_unreachable else "live"
+        self._live.classes(add="gone") if is_unreachable else self._live.classes(remove="gone")
+        stale_note = "What you see is what was last known. Trying again."
+        self._problem.text = f"{new.problem} {stale_note}" if is_unreachable else ""
+        self._banner.set_visibility(is_unreachable)
         notes = [SUSPENDED] if new.is_suspended else []
         self._notes.text = " ".join([*notes, new.drift]).strip()
         self._notes.set_visibility(bool(self._notes.text))

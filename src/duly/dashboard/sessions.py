@@ -16,23 +16,24 @@ from duly.dashboard.visitor import Visitor
 from duly.errors import DulyError, Unauthenticated
 
 INTERVAL = timedelta(seconds=2)
-MOST = 1000
-"""Maximum number of sessions; beyond that, the oldest ends."""
-TELLING = 3.0
-"""Timeout in seconds for logging out on the server."""
+MAX_SESSIONS = 1000
+"""Beyond this number, a new session ends the oldest."""
+LOGOUT_TIMEOUT_SECONDS = 3.0
 
 
 class Session:
     """The session of one browser: its user, its API client, and the feed of its pages."""
 
-    def __init__(self, client: AsyncClient, visitor: Visitor, lasts: float = float("inf")) -> None:
+    def __init__(
+        self, client: AsyncClient, visitor: Visitor, lifetime: float = float("inf")
+    ) -> None:
         self.visitor = visitor
         self.feed = Feed(client, INTERVAL, visitor)
         self._client = client
-        self._until = clock.monotonic() + lasts
+        self._until = clock.monotonic() + lifetime
         self._is_closed = False
-        self.farewell: str | None = "ended"
-        """Which notice its pages show when it is over; None during a logout."""
+        self.end_notice: str | None = "ended"
+        """The notice that its pages show when it is over; None during a logout."""
 
     @property
     def is_over(self) -> bool:
@@ -46,10 +47,10 @@ class Session:
 
     async def leave(self) -> bool:
         """Log out at the user's request; open pages show that, not that the session has ended."""
-        self.farewell = None
-        told = await self.close()
-        self.farewell = "out" if told else "untold"
-        return told
+        self.end_notice = None
+        reached = await self.close()
+        self.end_notice = "out" if reached else "untold"
+        return reached
 
     async def close(self) -> bool:
         """End the session here and on the server; return False if the server was not reached."""
@@ -57,7 +58,7 @@ class Session:
             return True
         self._is_closed = True
         try:
-            async with asyncio.timeout(TELLING):
+            async with asyncio.timeout(LOGOUT_TIMEOUT_SECONDS):
                 if self._is_login:
                     await self._client.log_out()
         except Unauthenticated:
@@ -77,26 +78,26 @@ class Sessions:
 
     async def begin(self, session: Session) -> str:
         """Add a session, and return the id for the browser's cookie."""
-        over = [digest for digest, one in self._open.items() if one.is_over]
-        if len(self._open) - len(over) >= MOST:
-            over.append(next(digest for digest in self._open if digest not in over))
-        shown = secrets.token_urlsafe(32)
-        self._open[_digest(shown)] = session
-        await self._close(over)
-        return shown
+        ended = [digest for digest, known in self._open.items() if known.is_over]
+        if len(self._open) - len(ended) >= MAX_SESSIONS:
+            ended.append(next(digest for digest in self._open if digest not in ended))
+        session_id = secrets.token_urlsafe(32)
+        self._open[_digest(session_id)] = session
+        await self._close(ended)
+        return session_id
 
-    def find(self, shown: str) -> Session | None:
+    def find(self, session_id: str) -> Session | None:
         """Return the session with an id; None if there is none or it is over."""
-        found = self._open.get(_digest(shown))
-        return None if found is None or found.is_over else found
+        session = self._open.get(_digest(session_id))
+        return None if session is None or session.is_over else session
 
-    async def end(self, shown: str) -> bool:
+    async def end(self, session_id: str) -> bool:
         """End the session with an id; return False if the server was not reached."""
-        return await self._close([_digest(shown)])
+        return await self._close([_digest(session_id)])
 
-    async def leave(self, shown: str) -> bool:
+    async def leave(self, session_id: str) -> bool:
         """Log out of the session with an id; return False if the server was not reached."""
-        session = self._open.pop(_digest(shown), None)
+        session = self._open.pop(_digest(session_id), None)
         return session is None or await session.leave()
 
     async def end_all(self) -> None:
@@ -104,10 +105,10 @@ class Sessions:
         await self._close(list(self._open))
 
     async def _close(self, digests: list[bytes]) -> bool:
-        ending = [one for digest in digests if (one := self._open.pop(digest, None))]
+        closing = [session for digest in digests if (session := self._open.pop(digest, None))]
         async with asyncio.TaskGroup() as group:
-            told = [group.create_task(one.close()) for one in ending]
-        return all(one.result() for one in told)
+            calls = [group.create_task(session.close()) for session in closing]
+        return all(call.result() for call in calls)
 
 
 def _digest(secret: str) -> bytes:

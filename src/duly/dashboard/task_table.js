@@ -1,5 +1,5 @@
-// The last tasks as a table. Rows are kept by id, so that a refresh moves neither the focus nor
-// the place on the page; everything is shown as text.
+// The last tasks as a table. Rows are keyed by id, so that a refresh keeps the focus and the scroll
+// position. Every value is rendered as text.
 export default {
   props: { columns: Object, rows: Array },
   emits: ["choose"],

@@ -40,9 +40,9 @@ KINDS = {
 JOINERS = "\u200c\u200d"
 """Zero-width, but needed by some scripts and emoji, and harmless."""
 TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-LONGEST_COMMAND = 300
-MOST = 100_000
-"""The server stops counting tasks at this number."""
+MAX_COMMAND_LENGTH = 300
+MAX_COUNT = 100_000
+"""The number at which the server stops counting tasks."""
 NOTHING = "–"  # noqa: RUF001
 
 
@@ -101,7 +101,7 @@ def drift(audit: Audit | None) -> str:
     """Return the audit's findings in one sentence; empty if there are none."""
     if audit is None or not audit["drift"]:
         return ""
-    kinds = ", ".join(f"{one['count']} {one['kind']}" for one in audit["drift"])
+    kinds = ", ".join(f"{finding['count']} {finding['kind']}" for finding in audit["drift"])
     return f"The audit has found what should not be: {visible(kinds)}. See duly status."
 
 
@@ -150,16 +150,16 @@ def task_facts(task: Task) -> list[tuple[str, str]]:
 
 def progress(task: Task) -> str:
     """Format the progress that a running task reports; empty if it reports none."""
-    told = task.get("progress")
-    if told is None:
+    reported = task.get("progress")
+    if reported is None:
         return ""
-    return f"{told['fraction']:.0%}" + (f": {told['text']}" if told["text"] else "")
+    return f"{reported['fraction']:.0%}" + (f": {reported['text']}" if reported["text"] else "")
 
 
 def concurrency(task: Task) -> str:
     """Format a task's concurrency limit and its key; empty if it has none."""
-    asked = task.get("concurrency")
-    return "" if asked is None else f"{asked['limit']} at once with the key {asked['key']}"
+    limit = task.get("concurrency")
+    return "" if limit is None else f"{limit['limit']} at once with the key {limit['key']}"
 
 
 def node_view(node: Node) -> NodeView:
@@ -167,26 +167,26 @@ def node_view(node: Node) -> NodeView:
 
     A lost node has no bars: its free resources are not available to any task.
     """
-    count, heard = node["tasks"], node["last_heartbeat_at"]
+    count, last_heartbeat = node["tasks"], node["last_heartbeat_at"]
     note = "1 task" if count == 1 else f"{count} tasks"
     bars: list[Bar] = []
     if node["status"] in ("stopped", "lost"):
-        note = f"last heard of at {moment(heard)}" if heard else "not heard of"
+        note = f"last heard of at {moment(last_heartbeat)}" if last_heartbeat else "not heard of"
     else:
         capacity, free = _amounts(node["capacity"]), _amounts(node["free"])
         bars = [
-            bar(kind, whole - free.get(kind, 0), whole)
-            for kind, whole in capacity.items()
-            if whole > 0
+            bar(kind, total - free.get(kind, 0), total)
+            for kind, total in capacity.items()
+            if total > 0
         ]
     return NodeView(visible(node["name"]), visible(node["status"]), note, tuple(bars))
 
 
-def bar(kind: str, used: float, whole: float) -> Bar:
-    """Return how much of `whole` is in use, as a share and as text."""
-    share = min(max(used / whole, 0.0), 1.0)
+def bar(kind: str, used: float, total: float) -> Bar:
+    """Return how much of `total` is in use, as a share and as text."""
+    share = min(max(used / total, 0.0), 1.0)
     return Bar(
-        visible(KINDS.get(kind, kind)), share, f"{amount(kind, used)} of {amount(kind, whole)}"
+        visible(KINDS.get(kind, kind)), share, f"{amount(kind, used)} of {amount(kind, total)}"
     )
 
 
@@ -209,10 +209,10 @@ def resources(needs: Mapping[str, Any], tier: str | None) -> str:
 
 def command(task: Task) -> str:
     """Return the command as typed in a shell; the text of a script is not included."""
-    told: Mapping[str, Any] = dict(task)
-    text = shlex.join(told.get("command") or []) or told.get("script_path") or ""
-    text = text or ("a script that was sent along" if told.get("source") else "")
-    return text if len(text) <= LONGEST_COMMAND else text[:LONGEST_COMMAND] + " …"
+    fields: Mapping[str, Any] = dict(task)
+    text = shlex.join(fields.get("command") or []) or fields.get("script_path") or ""
+    text = text or ("a script that was sent along" if fields.get("source") else "")
+    return text if len(text) <= MAX_COMMAND_LENGTH else text[:MAX_COMMAND_LENGTH] + " …"
 
 
 def attempts(task: Task) -> str:
@@ -233,7 +233,7 @@ def usage(used: Usage | None) -> str:
 
 def count(number: int) -> str:
     """Format a number of tasks, with a plus sign if the server stopped counting."""
-    return f"{number:,}+" if number >= MOST else f"{number:,}"
+    return f"{number:,}+" if number >= MAX_COUNT else f"{number:,}"
 
 
 def owner(task: Task) -> str:
@@ -243,18 +243,18 @@ def owner(task: Task) -> str:
 
 def reason(task: Task) -> str:
     """Return the sentence that explains a task's status; empty if nothing needs explaining."""
-    given = task["reason"]
-    if given is not None:
-        return visible(given["message"])
-    is_ahead = task["status"] == "scheduled" and task["ready_at"] is not None
-    return f"Not before {moment(task['ready_at'])}." if is_ahead else ""
+    stated = task["reason"]
+    if stated is not None:
+        return visible(stated["message"])
+    is_pending = task["status"] == "scheduled" and task["ready_at"] is not None
+    return f"Not before {moment(task['ready_at'])}." if is_pending else ""
 
 
 def short_reason(task: Task) -> str:
     """Return the reason in a word while the task has not started, and else as a sentence."""
-    given = task["reason"]
-    if given is not None and task["status"] in NOT_STARTED:
-        return visible(given["code"])
+    stated = task["reason"]
+    if stated is not None and task["status"] in NOT_STARTED:
+        return visible(stated["code"])
     return reason(task)
 
 
@@ -295,7 +295,7 @@ def visible(text: str) -> str:
     """Return `text` with every invisible or direction-changing character escaped."""
     if text.isprintable():
         return text
-    return "".join(_shown(character) for character in text)
+    return "".join(_escape_invisible(character) for character in text)
 
 
 def log_text(text: str) -> str:
@@ -304,7 +304,7 @@ def log_text(text: str) -> str:
     return "\n".join(visible(line.replace("\t", "    ")) for line in lines)
 
 
-def _shown(character: str) -> str:
+def _escape_invisible(character: str) -> str:
     if character.isprintable() or character in JOINERS or unicodedata.category(character) == "Zs":
         return character
     return character.encode("unicode_escape").decode()

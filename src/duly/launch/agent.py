@@ -9,9 +9,9 @@ from pathlib import Path
 from duly.agent.agent import AgentOptions, run_agent
 from duly.agent.capacity import detect
 from duly.errors import ConfigError, DulyError
-from duly.launch.event_loop import run, spare_the_collector
+from duly.launch.event_loop import run, tune_garbage_collector
 from duly.launch.local.agent_process import AgentFlags, check_isolation
-from duly.launch.local.child_process import receive, say_started
+from duly.launch.local.child_process import receive, report_started
 from duly.launch.logs import log_to_stderr
 from duly.launch.signals import Signals
 from duly.model.resources import Resources
@@ -23,7 +23,7 @@ async def run_until_interrupted(flags: AgentFlags, joined: Callable[[], None]) -
     The first signal returns the tasks to their queues, the second kills them at once.
     """
     check_isolation(flags.isolation)
-    spare_the_collector()
+    tune_garbage_collector()
     interrupts, codes = Signals(), [0]
     await interrupts.run(_work(_options(flags, joined), interrupts.hurry, codes))
     return codes[-1]
@@ -39,8 +39,8 @@ async def _work(options: AgentOptions, hurry: asyncio.Event, codes: list[int]) -
             if agent.done():
                 raise  # The agent failed and the group cancels us; there was no signal.
             stop.set()
-            hurried = group.create_task(hurry.wait())
-            await asyncio.wait([agent, hurried], return_when=asyncio.FIRST_COMPLETED)
+            hurry_wait = group.create_task(hurry.wait())
+            await asyncio.wait([agent, hurry_wait], return_when=asyncio.FIRST_COMPLETED)
             raise
 
 
@@ -64,14 +64,14 @@ def _options(flags: AgentFlags, joined: Callable[[], None]) -> AgentOptions:
 
 def _capacity(flags: AgentFlags, data: Path) -> Resources:
     first, last = flags.port_range or (0, -1)
-    has = detect(data, ports=last - first + 1)
+    detected = detect(data, ports=last - first + 1)
     return Resources(
-        cpu_milli=has.cpu_milli if flags.cpu is None else round(flags.cpu * 1000),
-        memory_mb=has.memory_mb if flags.memory_mb is None else flags.memory_mb,
-        disk_mb=has.disk_mb if flags.disk_mb is None else flags.disk_mb,
+        cpu_milli=detected.cpu_milli if flags.cpu is None else round(flags.cpu * 1000),
+        memory_mb=detected.memory_mb if flags.memory_mb is None else flags.memory_mb,
+        disk_mb=detected.disk_mb if flags.disk_mb is None else flags.disk_mb,
         iops=flags.iops,
         bandwidth_mbps=flags.bandwidth_mbps,
-        ports=has.ports,
+        ports=detected.ports,
         extra=flags.extra,
     )
 
@@ -101,7 +101,7 @@ def main() -> None:
     flags = receive(AgentFlags)
     log_to_stderr(verbose=flags.verbose)
     try:
-        code = run(run_until_interrupted(flags, say_started))
+        code = run(run_until_interrupted(flags, report_started))
     except DulyError as error:
         raise SystemExit(f"agent: {error.message}") from error
     raise SystemExit(code)

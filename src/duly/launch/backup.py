@@ -19,8 +19,8 @@ from duly.store.embedded.programs import bundled_programs, tail_of
 
 DUMP_FORMAT = b"PGDMP"
 """The first bytes of a file that pg_dump has written in its custom format."""
-NOT_IN_EVERY_VERSION = b"SET transaction_timeout = 0;\n"
-"""A line that pg_restore writes for every server, and that one older than 17 does not know."""
+UNKNOWN_BEFORE_17 = b"SET transaction_timeout = 0;\n"
+"""A statement that pg_restore always writes, and that servers before version 17 reject."""
 CREATE_SCHEMA = b"CREATE SCHEMA duly;\n"
 
 
@@ -33,20 +33,20 @@ async def dump(dsn: str, file: Path) -> None:
 
 
 def _write(dsn: str, file: Path) -> None:
-    half = file.with_name(file.name + ".half")
+    partial = file.with_name(file.name + ".half")
     arguments = ["--format=custom", "--schema=duly", "--no-owner", "--no-privileges"]
     try:
-        half.unlink(missing_ok=True)
-        half.touch(mode=0o600)
-        _run("pg_dump", [*arguments, f"--file={half}"], dsn)
-        with half.open("rb") as written:
-            os.fsync(written.fileno())
-        half.rename(file)
+        partial.unlink(missing_ok=True)
+        partial.touch(mode=0o600)
+        _run("pg_dump", [*arguments, f"--file={partial}"], dsn)
+        with partial.open("rb") as output:
+            os.fsync(output.fileno())
+        partial.rename(file)
         sync_folder(file.absolute().parent)
     except OSError as error:
         raise ConfigError(f"Cannot write {file}: {error.strerror}.") from error
     finally:
-        half.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 async def restore(dsn: str, file: Path, role: str) -> list[str]:
@@ -62,28 +62,27 @@ async def restore(dsn: str, file: Path, role: str) -> list[str]:
                 "The database is not empty: it has a schema of Duly's. Create a new database, and "
                 "restore into that."
             )
-        leave_out = {NOT_IN_EVERY_VERSION}
+        excluded_lines = {UNKNOWN_BEFORE_17}
         if await migrate.has_schema(conn):
-            leave_out.add(CREATE_SCHEMA)
-    _load(dsn, file, leave_out)
+            excluded_lines.add(CREATE_SCHEMA)
+    _load(dsn, file, excluded_lines)
     return await bring_up_to_date(dsn, role)
 
 
 def _check_format(file: Path) -> None:
     try:
-        with file.open("rb") as dumped:
-            is_dump = dumped.read(len(DUMP_FORMAT)) == DUMP_FORMAT
+        with file.open("rb") as dump_file:
+            is_dump = dump_file.read(len(DUMP_FORMAT)) == DUMP_FORMAT
     except OSError as error:
         raise ConfigError(f"Cannot read {file}: {error.strerror}.") from error
     if not is_dump:
         raise ConfigError(f"{file} was not written by `duly db dump`.")
 
 
-def _load(dsn: str, file: Path, leave_out: set[bytes]) -> None:
+def _load(dsn: str, file: Path, excluded_lines: set[bytes]) -> None:
     """Run the dump as a script in one transaction.
 
-    The transaction is committed by the last line of the script, so that nothing is if the script
-    ends early, whichever process has died.
+    The last line commits. So nothing is committed if the script ends early, whichever process died.
     """
     address, environment = _split(dsn)
     arguments = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]
@@ -106,7 +105,7 @@ def _load(dsn: str, file: Path, leave_out: set[bytes]) -> None:
             assert reader.stdout is not None and writer.stdin is not None  # noqa: S101 (pipes)
             try:
                 writer.stdin.write(b"begin;\n")
-                for line in _script(reader.stdout, leave_out):
+                for line in _script(reader.stdout, excluded_lines):
                     writer.stdin.write(line)
                 if reader.wait() == 0:
                     writer.stdin.write(b"analyze;\ncommit;\n")
@@ -121,10 +120,10 @@ def _load(dsn: str, file: Path, leave_out: set[bytes]) -> None:
             )
 
 
-def _script(lines: Iterator[bytes], leave_out: set[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a script without some of those before its data."""
+def _script(lines: Iterator[bytes], excluded_lines: set[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a script; `excluded_lines` are removed from the part before the data."""
     for line in lines:
-        if line not in leave_out:
+        if line not in excluded_lines:
             yield line
         if line.startswith(b"COPY "):
             break
@@ -133,15 +132,17 @@ def _script(lines: Iterator[bytes], leave_out: set[bytes]) -> Iterator[bytes]:
 
 def _run(program: str, arguments: list[str], dsn: str) -> None:
     address, environment = _split(dsn)
-    done = subprocess.run(  # noqa: S603 (as above)
+    completed = subprocess.run(  # noqa: S603 (as above)
         [_program(program), *arguments, f"--dbname={address}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env=environment,
     )
-    if done.returncode != 0:
-        raise ConfigError(f"{program} failed:\n{tail_of(done.stderr.decode(errors='replace'))}")
+    if completed.returncode != 0:
+        raise ConfigError(
+            f"{program} failed:\n{tail_of(completed.stderr.decode(errors='replace'))}"
+        )
 
 
 def _program(name: str) -> Path:
@@ -159,7 +160,7 @@ def _split(dsn: str) -> tuple[str, dict[str, str]]:
     if not parts.netloc:
         # urllib writes no `//` without a host, and libpq demands it.
         address = address.replace(f"{parts.scheme}:", f"{parts.scheme}://", 1)
-    passed_on = {key: os.environ[key] for key in os.environ if key.startswith("PG")}
+    inherited = {key: os.environ[key] for key in os.environ if key.startswith("PG")}
     base = {"PATH": os.defpath, "LC_ALL": "C", "PGTARGETSESSIONATTRS": "read-write"}
     secret = {"PGPASSWORD": password} if password else {}
-    return address, {**base, **passed_on, **secret}
+    return address, {**base, **inherited, **secret}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from duly.dashboard.link import NAME, LinkFile
 from duly.dashboard.options import Link, PagesOptions
-from duly.launch.local.child_process import ChildProcess, receive, say_started
+from duly.launch.local.child_process import ChildProcess, receive, report_started
 from duly.launch.local.ports import public_name, url_of
 
 log = logging.getLogger(__name__)
@@ -19,21 +19,21 @@ class Pages:
     def __init__(self, url: str, key: str, host: str, port: int, data: Path) -> None:
         self._url, self._key, self._host, self._port = url, key, host, port
         self._link = LinkFile(data / NAME)
-        self._told: Callable[[str], None] | None = None
+        self._publish: Callable[[str], None] | None = None
         self.address = url_of(public_name(host), port)
         self.part = ChildProcess("dashboard", "duly.launch.dashboard", self._options)
 
-    async def tell_link(self, tell: Callable[[str], None]) -> None:
-        """Pass a link to `tell` once the dashboard responds, and after every restart."""
+    async def tell_link(self, publish: Callable[[str], None]) -> None:
+        """Pass a link to `publish` once the dashboard responds, and after every restart."""
         await self.part.started.wait()
-        self._told = tell
+        self._publish = publish
         self._renew()
 
     def _options(self) -> PagesOptions:
-        # The link of an earlier start must not work any more.
+        # The link of an earlier start must no longer work.
         self._renew()
-        opened = Link(str(self._link.file), self._key)
-        return PagesOptions(self._url, self._host, self._port, opened)
+        login_link = Link(str(self._link.file), self._key)
+        return PagesOptions(self._url, self._host, self._port, login_link)
 
     def _renew(self) -> None:
         """Create a new link and publish it; a full disk is only logged."""
@@ -44,8 +44,8 @@ class Pages:
             with contextlib.suppress(OSError):
                 self._link.file.unlink()
         else:
-            if self._told:
-                self._told(link)
+            if self._publish:
+                self._publish(link)
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
     # Imported late: it takes a second, and the parent process does not need it.
     from duly.dashboard.app import run
 
-    run(options, say_started)
+    run(options, report_started)
 
 
 if __name__ == "__main__":

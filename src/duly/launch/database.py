@@ -14,7 +14,7 @@ from duly.store.database import Connection, Database
 from duly.store.fleet import nodes
 from duly.store.migrate import MigrationStatus
 
-TOKEN_LASTS = timedelta(hours=1)
+JOIN_TOKEN_LIFETIME = timedelta(hours=1)
 
 
 def find_dsn(dsn: str | None, file: Path | None, environment: Mapping[str, str]) -> str | None:
@@ -54,14 +54,16 @@ async def check_request_role(dsn: str, role: str) -> None:
         return
     request_role.check_name(role)
     async with connection(dsn) as conn:
-        standing = await request_role.read_status(conn, role)
-    if standing.is_ready:
+        role_status = await request_role.read_status(conn, role)
+    if role_status.is_ready:
         return
-    missing = request_role.missing_grants(standing, role)
-    run = "\n".join(f"    {statement}" for statement in missing)
-    first = f"As a database administrator, run\n{run}\nand then run" if missing else "Run"
+    missing = request_role.missing_grants(role_status, role)
+    statements = "\n".join(f"    {statement}" for statement in missing)
+    instruction = (
+        f"As a database administrator, run\n{statements}\nand then run" if missing else "Run"
+    )
     raise ConfigError(
-        f"Requests cannot use the role {role}, which isolates the tenants. {first} "
+        f"Requests cannot use the role {role}, which isolates the tenants. {instruction} "
         "`duly db migrate`. To run without it, set database.request_role to an empty string."
     )
 
@@ -72,7 +74,7 @@ async def ensure_admin_key(dsn: str, file: Path) -> str:
         key = _read_key(file)
         if key and await tenants.by_key(conn, key) is not None:
             return key
-        key = await _make_admin_key(conn)
+        key = await _create_admin_key(conn)
         try:
             write_private(file, key + "\n")
         except OSError as error:
@@ -83,21 +85,21 @@ async def ensure_admin_key(dsn: str, file: Path) -> str:
 async def first_admin_key(dsn: str) -> str | None:
     """Create an administrator's key if the database has none; return None if it has."""
     async with connection(dsn) as conn:
-        return None if await tenants.has_admin_key(conn) else await _make_admin_key(conn)
+        return None if await tenants.has_admin_key(conn) else await _create_admin_key(conn)
 
 
-async def _make_admin_key(conn: Connection) -> str:
+async def _create_admin_key(conn: Connection) -> str:
     """Create an administrator's key and audit it: anyone with database access can do this."""
     async with conn.transaction():
         key = await tenants.create_admin_key(conn)
-        made = await tenants.by_key(conn, key)
+        created = await tenants.by_key(conn, key)
         await audit_log.note(
             conn,
             actor="database",
             action="key.create",
             target=key[: tenants.KEY_PREFIX_LENGTH],
-            tenant_id=None if made is None else made.tenant_id,
-            details={"scopes": [] if made is None else sorted(made.scopes)},
+            tenant_id=None if created is None else created.tenant_id,
+            details={"scopes": [] if created is None else sorted(created.scopes)},
         )
     return key
 
@@ -106,7 +108,7 @@ async def create_join_token(dsn: str) -> str:
     """Create a join token for one agent, valid for an hour."""
     token = tenants.generate_key("join")
     async with connection(dsn) as conn:
-        await nodes.add_token(conn, tenants.digest(token), lasts=TOKEN_LASTS, uses=1)
+        await nodes.add_token(conn, tenants.digest(token), lasts=JOIN_TOKEN_LIFETIME, uses=1)
     return token
 
 

@@ -26,9 +26,9 @@ from duly.store.embedded.programs import Programs, bundled_programs
 from duly.store.embedded.system_user import USER_NAME as SYSTEM_USER
 from duly.store.embedded.system_user import find_user
 
-NEEDED_DISK = 500 * 2**20
-WANTED_DISK = 5 * 2**30
-OLDEST_PYTHON = (3, 11)
+MIN_DISK_BYTES = 500 * 2**20
+RECOMMENDED_DISK_BYTES = 5 * 2**30
+MIN_PYTHON = (3, 11)
 SECRET_FILES = (
     "admin.key",
     "pages.link",
@@ -38,7 +38,7 @@ SECRET_FILES = (
     "agent/join.token",
 )
 """Files in the data folder with credentials of an administrator, a node or PostgreSQL."""
-AT_ONCE = Patience(total=timedelta(0))
+NO_RETRIES = Patience(total=timedelta(0))
 START_SERVER = "Start it with `duly up`, or `duly serve` if it is one of several."
 
 
@@ -63,22 +63,20 @@ def examine(
     data: Path, host: str, port: int, environment: Mapping[str, str], store: str | None = None
 ) -> list[Finding]:
     """Check everything that `duly up` on `data` and `port` needs, and `store`."""
-    looks: list[Callable[[], Finding]] = [
+    checks: list[Callable[[], Finding]] = [
         _python,
         _system,
         _user,
         _cgroups,
         lambda: _disk(data),
-        lambda: Finding(
-            "outside of data", Level.OK, outside_data.describe(data, config_file(environment))
-        ),
+        lambda: _outside(data, environment),
         _postgresql,
         lambda: _data(data),
         lambda: _store(store or str(data / "objects")),
         lambda: _secrets(data, environment),
         lambda: _configuration(environment),
     ]
-    findings = [look() for look in looks]
+    findings = [check() for check in checks]
     servers = _servers(environment)
     findings += servers
     # A port held by our own server is fine.
@@ -89,7 +87,7 @@ def examine(
 
 def _python() -> Finding:
     version = platform.python_version()
-    if sys.version_info < OLDEST_PYTHON:
+    if sys.version_info < MIN_PYTHON:
         return Finding("python", Level.MISSING, version, "Install Python 3.11 or newer.")
     return Finding("python", Level.OK, version)
 
@@ -132,7 +130,7 @@ def _cgroups() -> Finding:
     ]
     if usable:
         return Finding(
-            "cgroups", Level.OK, f"{layout}, and groups can be created{_joining(usable)}"
+            "cgroups", Level.OK, f"{layout}, and groups can be created{_favordynmods_hint(usable)}"
         )
     return Finding(
         "cgroups",
@@ -142,7 +140,7 @@ def _cgroups() -> Finding:
     )
 
 
-def _joining(usable: list[cgroup_hierarchies.Mount]) -> str:
+def _favordynmods_hint(usable: list[cgroup_hierarchies.Mount]) -> str:
     """Return a hint about favordynmods, which speeds up joining a cgroup."""
     unified = next((mount for mount in usable if mount.version == 2), None)
     if unified is None or os.geteuid() != 0:
@@ -167,9 +165,9 @@ def _disk(data: Path) -> Finding:
     free = shutil.disk_usage(folder).free
     text = f"{free / 2**30:.1f} GiB free for {data}"
     fix = "Free some space, or choose another folder with --data."
-    if free < NEEDED_DISK:
+    if free < MIN_DISK_BYTES:
         return Finding("disk", Level.MISSING, text, fix)
-    return Finding("disk", Level.WARNING if free < WANTED_DISK else Level.OK, text, fix)
+    return Finding("disk", Level.WARNING if free < RECOMMENDED_DISK_BYTES else Level.OK, text, fix)
 
 
 def _outside(data: Path, environment: Mapping[str, str]) -> Finding:
@@ -201,14 +199,14 @@ def _postgresql() -> Finding:
 
 
 def _data(data: Path) -> Finding:
-    version = data / "postgres" / "PG_VERSION"
+    version_file = data / "postgres" / "PG_VERSION"
     try:
-        found = version.read_text().strip()
+        major = version_file.read_text().strip()
     except FileNotFoundError:
         return Finding("data", Level.OK, f"{data} is new")
     except OSError as error:
         return Finding("data", Level.MISSING, f"{data}: {error.strerror}", "Use another --data.")
-    return Finding("data", Level.OK, f"{data}, created by PostgreSQL {found}")
+    return Finding("data", Level.OK, f"{data}, created by PostgreSQL {major}")
 
 
 def _store(url: str) -> Finding:
@@ -228,10 +226,10 @@ def _store(url: str) -> Finding:
 
 def _secrets(data: Path, environment: Mapping[str, str]) -> Finding:
     files = [*(data / name for name in SECRET_FILES), config_file(environment)]
-    found = [file for file in files if _is_shared(file)]
-    if not found:
+    shared = [file for file in files if _is_shared(file)]
+    if not shared:
         return Finding("secrets", Level.OK, "no file with secrets is readable by others")
-    names = " ".join(shlex.quote(str(file)) for file in found)
+    names = " ".join(shlex.quote(str(file)) for file in shared)
     return Finding("secrets", Level.WARNING, f"others can read {names}", f"Run chmod 600 {names}.")
 
 
@@ -252,33 +250,33 @@ def _port(host: str, port: int) -> Finding:
 
 def _configuration(environment: Mapping[str, str]) -> Finding:
     try:
-        found = find_endpoint(environment)
+        endpoint = find_endpoint(environment)
     except ConfigError as error:
         return Finding("configuration", Level.WARNING, error.message)
     source = "DULY_URL" if environment.get("DULY_URL") else str(config_file(environment))
-    return Finding("configuration", Level.OK, f"{found.name}, from {source}")
+    return Finding("configuration", Level.OK, f"{endpoint.name}, from {source}")
 
 
 def _servers(environment: Mapping[str, str]) -> list[Finding]:
     """Try every configured URL: a client would fail over and hide a server that is down."""
     try:
-        found = find_endpoint(environment)
+        endpoint = find_endpoint(environment)
     except ConfigError:
         return [Finding("server", Level.WARNING, "none is configured", START_SERVER)]
     findings: list[Finding] = []
     row_security: Finding | None = None
-    for url in found.urls:
-        finding, database = _server(url, found)
+    for url in endpoint.urls:
+        finding, database = _server(url, endpoint)
         findings.append(finding)
         if database is not None:
             row_security = _row_security(is_on=database.get("row_security") is True)
     return findings if row_security is None else [*findings, row_security]
 
 
-def _server(url: str, found: Endpoint) -> tuple[Finding, Database | None]:
-    """Check one server, and return what it says of the database, if the key may know that."""
+def _server(url: str, endpoint: Endpoint) -> tuple[Finding, Database | None]:
+    """Check one server; also return its database status, if the key may see that."""
     try:
-        with Client(url, found.key, ca_file=found.ca_file, patience=AT_ONCE) as client:
+        with Client(url, endpoint.key, ca_file=endpoint.ca_file, patience=NO_RETRIES) as client:
             status = client.status()
     except Unauthenticated as error:
         fix = "Set DULY_KEY to a valid key, or start `duly up` again to have one written."

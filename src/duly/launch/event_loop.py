@@ -10,12 +10,12 @@ import uvloop
 from duly.private_file import restrict_umask
 
 T = TypeVar("T")
-SELDOM = (10_000, 20, 50)
+GC_THRESHOLDS = (10_000, 20, 50)
 """Thresholds of the three generations; Python's defaults are 700, 10, 10."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work`; of an exception group, raise the first error."""
+    """Run `work`; raises the first error of an exception group in place of the group."""
     restrict_umask()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -24,7 +24,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         raise _first(group) from group
 
 
-def spare_the_collector() -> None:
+def tune_garbage_collector() -> None:
     """Exclude existing objects from garbage collection, and collect new ones less often.
 
     Modules and routes live as long as the process, and scanning them repeatedly took two fifths
@@ -32,7 +32,7 @@ def spare_the_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*SELDOM)
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _first(error: BaseException) -> BaseException:

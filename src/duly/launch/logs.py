@@ -6,7 +6,7 @@ import sys
 from duly import clock
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-STRANGERS_CAN_CAUSE = ("uvicorn.", "asyncio", "duly.api.")
+UNAUTHENTICATED_LOGGERS = ("uvicorn.", "asyncio", "duly.api.")
 """Loggers that unauthenticated requests can trigger."""
 LINES_PER_WINDOW = 10
 WINDOW_SECONDS = 60.0
@@ -35,15 +35,15 @@ class RateLimit(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return True if the line is to be written."""
-        if not record.name.startswith(STRANGERS_CAN_CAUSE):
+        if not record.name.startswith(UNAUTHENTICATED_LOGGERS):
             return True
-        now, place = clock.monotonic(), (record.pathname, record.lineno)
-        began, count = self._windows.get(place, (now, 0))
+        now, call_site = clock.monotonic(), (record.pathname, record.lineno)
+        began, count = self._windows.get(call_site, (now, 0))
         if now - began >= WINDOW_SECONDS:
             if count > LINES_PER_WINDOW:
                 record.left_out = count - LINES_PER_WINDOW
             began, count = now, 0
-        self._windows[place] = began, count + 1
+        self._windows[call_site] = began, count + 1
         return count < LINES_PER_WINDOW
 
 
@@ -52,14 +52,20 @@ class _OneLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
-        more = {key: value for key, value in vars(record).items() if key not in _USUAL}
-        if more:
-            first, rest, trace = text.partition("\n")
-            named = " ".join(f"{key}={value}" for key, value in more.items())
-            text = f"{first} ({named}){rest}{trace}"
+        extra = {
+            key: value for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES
+        }
+        if extra:
+            first, newline, trace = text.partition("\n")
+            fields = " ".join(f"{key}={value}" for key, value in extra.items())
+            text = f"{first} ({fields}){newline}{trace}"
         return "".join(
             char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text
         )
 
 
-_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+_STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "color_message",
+}

@@ -1,4 +1,4 @@
-"""Tells what Duly keeps outside of its data folder, for `duly doctor`."""
+"""Describes what Duly keeps outside of its data folder, for `duly doctor`."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from duly.agent.preparation.workspace import FALLBACK_ROOT
 
 
 def describe(data: Path, config: Path) -> str:
-    """Return one sentence about `data` of a `duly up` or an agent, as the current user has it."""
+    """Return one sentence about the `data` folder of a `duly up` or an agent, for this user."""
     settings = f"the client configuration, {config}"
     if os.geteuid() != 0:
         return f"nothing but {settings}"

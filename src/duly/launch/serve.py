@@ -17,7 +17,7 @@ from duly.config import Settings
 from duly.errors import ConfigError, Unavailable
 from duly.http.early_refusal import GatedHttpProtocol
 from duly.http.server import HttpServer
-from duly.launch.event_loop import spare_the_collector
+from duly.launch.event_loop import tune_garbage_collector
 from duly.launch.local.ports import url_of
 from duly.launch.tls import Certificate
 from duly.server import components as server_components
@@ -26,8 +26,8 @@ from duly.server.offload import SWITCH_INTERVAL_SECONDS
 from duly.store.database import Database
 
 log = logging.getLogger(__name__)
-CLOSING = 5
-"""Seconds that open requests, component loops and the resignation each get at shutdown."""
+SHUTDOWN_TIMEOUT_SECONDS = 5
+"""Time limit for open requests, for component loops, and for resigning, each."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ async def serve(
         components.cluster_manager.advertise(advertised_url(options, sock))
         # The first tick registers the server's number, which is needed to generate task ids.
         await components.cluster_manager.tick()
-        spare_the_collector()
+        tune_garbage_collector()
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         await _run(Api(components, options.certificate), components, sock, stop, ready)
 
@@ -91,7 +91,7 @@ class Api(HttpServer):
     """The HTTP server, without signal handlers, which `launch/signals.py` owns."""
 
     def __init__(self, components: Components, certificate: Certificate | None = None) -> None:
-        door = LoadShedder(
+        load_shedder = LoadShedder(
             create_app(components),
             components.settings.requests,
             SECURITY_HEADERS,
@@ -99,7 +99,7 @@ class Api(HttpServer):
         )
         super().__init__(
             uvicorn.Config(
-                door,
+                load_shedder,
                 http=GatedHttpProtocol,
                 ws="none",
                 lifespan="off",
@@ -108,12 +108,12 @@ class Api(HttpServer):
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=75,
-                timeout_graceful_shutdown=CLOSING,
+                timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_SECONDS,
                 ssl_certfile=certificate.chain if certificate else None,
                 ssl_keyfile=certificate.key if certificate else None,
             )
         )
-        door.watch(self.server_state.connections)
+        load_shedder.watch(self.server_state.connections)
         self.is_listening = asyncio.Event()
 
     @contextmanager
@@ -144,10 +144,10 @@ async def _finish(components: Components, loops: Sequence[asyncio.Task[None]]) -
     """
     for service in components.services:
         service.finish()
-    await asyncio.wait(loops, timeout=CLOSING)
+    await asyncio.wait(loops, timeout=SHUTDOWN_TIMEOUT_SECONDS)
     for loop in loops:
         loop.cancel()
-    await components.timeouts.close(CLOSING)
+    await components.timeouts.close(SHUTDOWN_TIMEOUT_SECONDS)
 
 
 async def _run(
@@ -168,7 +168,7 @@ async def _run(
         await _finish(components, loops)
         listening.cancel()
     try:
-        async with asyncio.timeout(CLOSING):
+        async with asyncio.timeout(SHUTDOWN_TIMEOUT_SECONDS):
             await components.cluster_manager.stop()
     except (Unavailable, TimeoutError) as error:
         log.warning(

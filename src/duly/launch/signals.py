@@ -34,8 +34,8 @@ class Signals:
         """Run `work` until it ends or a signal cancels it, which is not an error."""
         self._work = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        heard = [one for one in STOP_SIGNALS if not _is_to_be_ignored(one)]
-        for signum in heard:
+        handled = [signum for signum in STOP_SIGNALS if not _is_ignored(signum)]
+        for signum in handled:
             loop.add_signal_handler(signum, self._interrupt)
         try:
             await work
@@ -44,7 +44,7 @@ class Signals:
                 raise
             self._work.uncancel()
         finally:
-            for signum in heard:
+            for signum in handled:
                 loop.remove_signal_handler(signum)
 
     def _interrupt(self) -> None:
@@ -60,5 +60,5 @@ class Signals:
             self._work.cancel()
 
 
-def _is_to_be_ignored(signum: signal.Signals) -> bool:
+def _is_ignored(signum: signal.Signals) -> bool:
     return signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN

@@ -14,7 +14,7 @@ from duly.errors import ConfigError
 from duly.private_file import make_folder
 from duly.server.artifacts.log_store import folder_of
 
-OTHERS = stat.S_IRWXO
+OTHERS_MODE = stat.S_IRWXO
 
 
 def prepare(store_url: str) -> None:
@@ -28,7 +28,7 @@ def prepare(store_url: str) -> None:
             return
         status = folder.stat()
         if status.st_uid == os.geteuid() and not any(folder.iterdir()):
-            folder.chmod(stat.S_IMODE(status.st_mode) & ~OTHERS)
+            folder.chmod(stat.S_IMODE(status.st_mode) & ~OTHERS_MODE)
             return
     except OSError as error:
         raise ConfigError(
@@ -42,9 +42,9 @@ def prepare(store_url: str) -> None:
 
 def is_open(folder: Path) -> bool:
     """Return True if others have any access to `folder` and can traverse its parents."""
-    found = folder.resolve()
-    is_reached = all(above.stat().st_mode & stat.S_IXOTH for above in found.parents)
-    return is_reached and bool(found.stat().st_mode & OTHERS)
+    resolved = folder.resolve()
+    is_reachable = all(parent.stat().st_mode & stat.S_IXOTH for parent in resolved.parents)
+    return is_reachable and bool(resolved.stat().st_mode & OTHERS_MODE)
 
 
 def how_to_close(folder: Path) -> str:

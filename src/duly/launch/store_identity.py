@@ -20,7 +20,7 @@ from duly.store.database import Connection
 from duly.store.fleet import object_store
 
 STORE_TIMEOUT_SECONDS = 15
-LIVE = timedelta(seconds=10)
+SERVER_TIMEOUT = timedelta(seconds=10)
 """A server without a heartbeat for this long no longer runs."""
 
 
@@ -55,7 +55,7 @@ async def replace(dsn: str, store_url: str, *, take_over: bool) -> bool:
         record, mark = await _read(conn, store_url)
         if record.registered_by is not None and mark == record.id:
             return False
-        if running := await object_store.live_servers(conn, silence=LIVE):
+        if running := await object_store.live_servers(conn, silence=SERVER_TIMEOUT):
             raise ConfigError(f"Stop all servers first; {', '.join(running)} still run.")
         if mark is not None and mark != record.id and not take_over:
             raise ConfigError(
@@ -76,18 +76,18 @@ def name_of(store_url: str) -> str:
 
 
 async def _read(conn: Connection, store_url: str) -> tuple[StoreRecord, UUID | None]:
-    async with _reaching(store_url):
+    async with _naming_store(store_url):
         return await object_store.read(conn), await read_mark(store_url)
 
 
 async def _register(conn: Connection, store_url: str, store: UUID) -> None:
-    async with _reaching(store_url):
+    async with _naming_store(store_url):
         await write_mark(store_url, store)
     await object_store.register(conn, store, f"{name_of(store_url)} on {socket.gethostname()}")
 
 
 @asynccontextmanager
-async def _reaching(store_url: str) -> AsyncIterator[None]:
+async def _naming_store(store_url: str) -> AsyncIterator[None]:
     """Turn the errors of a store into one that names the store."""
     why: object
     try:
@@ -115,10 +115,14 @@ def _unmarked(record: StoreRecord, store_url: str) -> str:
 
 def _foreign(record: StoreRecord, store_url: str) -> str:
     name = name_of(store_url)
-    known = record.registered_by
-    right = f"This database's is {known}." if known else "Give --store a new folder or bucket."
+    registered = record.registered_by
+    hint = (
+        f"This database's is {registered}."
+        if registered
+        else "Give --store a new folder or bucket."
+    )
     return (
         f"{name} is the object store of another database, and two databases cannot share one. "
-        f"{right} If the other database is gone, run "
+        f"{hint} If the other database is gone, run "
         f"`duly db use-store --take-over --store {name}`."
     )

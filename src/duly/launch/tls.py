@@ -31,18 +31,18 @@ def find_certificate(chain: Path | None, key: Path | None) -> Certificate | None
 
 
 def _check(chain: Path, key: Path) -> None:
-    asked = []
+    prompts = []
 
-    def answer() -> str:
+    def no_passphrase() -> str:
         # Otherwise OpenSSL would prompt for the passphrase at the terminal.
-        asked.append(True)
+        prompts.append(True)
         return ""
 
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key, password=answer)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key, password=no_passphrase)
     except ssl.SSLError as error:
         why = "they are not a certificate and a key in PEM format"
-        if asked:
+        if prompts:
             why = "the key is encrypted with a passphrase; store it without one"
         elif error.reason == "KEY_VALUES_MISMATCH":
             why = "the key belongs to another certificate"

@@ -25,7 +25,7 @@ from duly.launch.database import (
 )
 from duly.launch.local import greeting
 from duly.launch.local.agent_process import agent_part, check_isolation
-from duly.launch.local.child_process import ChildProcess, kept
+from duly.launch.local.child_process import ChildProcess, keep_running
 from duly.launch.local.data_folder import claim
 from duly.launch.local.ports import (
     UNENCRYPTED,
@@ -42,11 +42,11 @@ from duly.launch.serving import serving
 from duly.launch.signals import Signals
 from duly.private_file import write_private
 
-STARTS_WITHIN = 60.0
-"""Seconds that the agent may take to join; generous, for busy machines."""
-DASHBOARD_PATIENCE = 5.0
-AGENT_MARGIN = 10.0
-"""Seconds that the agent gets, on top of its tasks' grace period, to return them."""
+AGENT_START_TIMEOUT_SECONDS = 60.0
+"""Time limit for the agent to join; generous, for busy machines."""
+DASHBOARD_STOP_TIMEOUT_SECONDS = 5.0
+AGENT_STOP_MARGIN_SECONDS = 10.0
+"""Time for the agent to return its tasks, on top of their grace period."""
 
 Say = Callable[[str], None]
 
@@ -81,11 +81,11 @@ async def up(options: UpOptions, say: Say, warn: Say) -> None:
     """Run everything until a signal; `say` prints output and `warn` prints warnings."""
     check_isolation(options.isolation)
     running: list[str] = []
-    interrupts = Signals(lambda: _say_goodbye(warn), lambda: _say_what_is_left(running, warn))
+    interrupts = Signals(lambda: _report_stopping(warn), lambda: _report_remaining(running, warn))
     await interrupts.run(_run(options, interrupts.hurry, running, say, warn))
 
 
-def _say_goodbye(warn: Say) -> None:
+def _report_stopping(warn: Say) -> None:
     # Only at a terminal: in a log, a requested stop is no warning.
     if sys.stderr.isatty():
         warn(
@@ -93,14 +93,14 @@ def _say_goodbye(warn: Say) -> None:
         )
 
 
-def _say_what_is_left(running: Sequence[str], warn: Say) -> None:
+def _report_remaining(running: Sequence[str], warn: Say) -> None:
     """Name the parts that have not stopped yet, in the order in which they stop."""
     if sys.stderr.isatty() and running:
         warn(f"Killing the running tasks; waiting for: {', '.join(reversed(running))}.")
 
 
 @contextmanager
-def _listed(name: str, running: list[str]) -> Iterator[None]:
+def _listed_as_running(name: str, running: list[str]) -> Iterator[None]:
     """Keep `name` in `running` during the block."""
     running.append(name)
     try:
@@ -119,56 +119,66 @@ async def _run(
         sock = stack.enter_context(listen(options.host, port))
         dsn = options.database
         if dsn is None:
-            stack.enter_context(_listed("PostgreSQL", running))
+            stack.enter_context(_listed_as_running("PostgreSQL", running))
             dsn = await stack.enter_async_context(embedded_postgres(data))
         role = options.settings.database.request_role
         await bring_up_to_date(dsn, role)
         await check_request_role(dsn, role)
         key = await ensure_admin_key(dsn, data / "admin.key")
-        place = LocalInstallation(data, url_of(local_name(options.host), port), port, key)
-        stack.enter_context(_listed("the server", running))
-        await stack.enter_async_context(serving(_serve_options(options, place, dsn), sock))
-        pages = _pages(options, place)
+        installation = LocalInstallation(data, url_of(local_name(options.host), port), port, key)
+        stack.enter_context(_listed_as_running("the server", running))
+        await stack.enter_async_context(serving(_serve_options(options, installation, dsn), sock))
+        pages = _pages(options, installation)
         if pages:
-            stack.enter_context(_listed("the dashboard", running))
-            await stack.enter_async_context(kept(pages.part, DASHBOARD_PATIENCE, hurry))
-        agent = await _agent(options, place, dsn)
+            stack.enter_context(_listed_as_running("the dashboard", running))
+            await stack.enter_async_context(
+                keep_running(pages.part, DASHBOARD_STOP_TIMEOUT_SECONDS, hurry)
+            )
+        agent = await _agent(options, installation, dsn)
         grace = options.settings.execution.grace.total_seconds()
-        stack.enter_context(_listed("the agent", running))
-        await stack.enter_async_context(kept(agent, grace + AGENT_MARGIN, hurry))
-        await _until_joined(agent)
-        _greet(options, place, say, warn)
+        stack.enter_context(_listed_as_running("the agent", running))
+        await stack.enter_async_context(
+            keep_running(agent, grace + AGENT_STOP_MARGIN_SECONDS, hurry)
+        )
+        await _wait_for_join(agent)
+        _print_greeting(options, installation, say, warn)
         if pages:
             line = partial(greeting.pages_line, address=pages.address, file=data / NAME)
             await pages.tell_link(lambda link: say(line(link, is_terminal=sys.stdout.isatty())))
         await asyncio.Event().wait()
 
 
-def _pages(options: UpOptions, place: LocalInstallation) -> Pages | None:
+def _pages(options: UpOptions, installation: LocalInstallation) -> Pages | None:
     if options.dashboard:
-        return Pages(place.url, place.key, options.host, place.port + 1, place.data)
-    (place.data / NAME).unlink(missing_ok=True)
+        return Pages(
+            installation.url,
+            installation.key,
+            options.host,
+            installation.port + 1,
+            installation.data,
+        )
+    (installation.data / NAME).unlink(missing_ok=True)
     return None
 
 
-def _serve_options(options: UpOptions, place: LocalInstallation, dsn: str) -> ServeOptions:
+def _serve_options(options: UpOptions, installation: LocalInstallation, dsn: str) -> ServeOptions:
     return ServeOptions(
         dsn=dsn,
-        store_url=options.store_url or str(place.data / "objects"),
+        store_url=options.store_url or str(installation.data / "objects"),
         host=options.host,
-        port=place.port,
+        port=installation.port,
         settings=options.settings,
     )
 
 
-async def _agent(options: UpOptions, place: LocalInstallation, dsn: str) -> ChildProcess:
+async def _agent(options: UpOptions, installation: LocalInstallation, dsn: str) -> ChildProcess:
     """Return the agent of this machine, with a join token in a file."""
-    folder = place.data / "agent"
+    folder = installation.data / "agent"
     folder.mkdir(mode=0o700, exist_ok=True)
     token_file = folder / "join.token"
     write_private(token_file, await create_join_token(dsn) + "\n")
     return agent_part(
-        url=place.url,
+        url=installation.url,
         data=folder,
         join_token_file=token_file,
         isolation=options.isolation,
@@ -176,31 +186,35 @@ async def _agent(options: UpOptions, place: LocalInstallation, dsn: str) -> Chil
     )
 
 
-async def _until_joined(agent: ChildProcess) -> None:
+async def _wait_for_join(agent: ChildProcess) -> None:
     try:
-        async with asyncio.timeout(STARTS_WITHIN):
+        async with asyncio.timeout(AGENT_START_TIMEOUT_SECONDS):
             await agent.started.wait()
     except TimeoutError as error:
         raise ConfigError(
-            f"The agent did not join within {STARTS_WITHIN:g} s; see its output above. "
-            "Run `duly doctor` to check this machine."
+            f"The agent did not join within {AGENT_START_TIMEOUT_SECONDS:g} s; "
+            "see its output above. Run `duly doctor` to check this machine."
         ) from error
 
 
-def _greet(options: UpOptions, place: LocalInstallation, say: Say, warn: Say) -> None:
-    written, where = write_user_config(os.environ, url=place.url, key=place.key, data=place.data)
+def _print_greeting(
+    options: UpOptions, installation: LocalInstallation, say: Say, warn: Say
+) -> None:
+    written, detail = write_user_config(
+        os.environ, url=installation.url, key=installation.key, data=installation.data
+    )
     if written is Written.FAILED:
-        warn(f"Cannot write the client configuration: {where}")
+        warn(f"Cannot write the client configuration: {detail}")
     elif written is Written.KEPT:
-        warn(f"{where} belongs to another Duly and was not changed.")
+        warn(f"{detail} belongs to another Duly and was not changed.")
     if not is_loopback(options.host):
         warn(UNENCRYPTED)
-    say(f"ready: {url_of(public_name(options.host), place.port)}")
+    say(f"ready: {url_of(public_name(options.host), installation.port)}")
     say(greeting.isolation_line(options.isolation, is_root=os.geteuid() == 0))
     say("try:")
     for command in greeting.commands(
-        url=place.url,
-        key_file=place.data / "admin.key",
+        url=installation.url,
+        key_file=installation.data / "admin.key",
         is_configured=written is Written.WRITTEN,
     ):
         say(f"  {command}")

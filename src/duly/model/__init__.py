@@ -1,5 +1,5 @@
-"""What things are: frozen values without any I/O.
+"""The domain model: frozen values without any I/O.
 
-Start with `task.py`, `resources.py` and `tenant.py`. `requests` has what clients may ask for and
-how it becomes one of these values; `archives` reads bundles that anybody may have made.
+Start with `task.py`, `resources.py` and `tenant.py`. `requests` has the requests of
+clients, which become these values; `archives` reads untrusted bundles.
 """

@@ -1,4 +1,4 @@
-"""WHAT TO DECIDE: pure functions of values, the current time and random numbers passed in.
+"""Decisions: pure functions of values, with the current time and random numbers passed in.
 
 No I/O, no clock, no state between calls, so the server, `why`, quotes and simulations share one
 implementation. Every decision is returned as a value with a reason. Start with `retry.py`, then

@@ -1,4 +1,4 @@
-"""Brokers are reached by nobody else and keep what they promise; programs come from Debian."""
+"""Brokers are private and durable; missing programs come from Debian."""
 
 import os
 import select
@@ -10,9 +10,9 @@ from benchmarks.peers import environment
 from benchmarks.peers.brokers import FSYNC, redis_options, redis_version
 from benchmarks.peers.debian import find_program, new_packages
 from benchmarks.peers.environment import python_for
-from benchmarks.peers.system import About, Broker, Facts, LeftOut
+from benchmarks.peers.system import About, Broker, Facts, Unavailable
 
-ANYBODY = About("x", "X", (Broker.NONE,), ("none",), Facts("a", "b", "c", "d"))
+MINIMAL = About("x", "X", (Broker.NONE,), ("none",), Facts("a", "b", "c", "d"))
 SIMULATION = """\
 NOTE: This is only a simulation!
 The following NEW packages will be installed:
@@ -39,7 +39,7 @@ def test_redis_writes_every_command_to_disk_and_listens_on_no_port(broker, fsync
     assert option(options, "--appendfsync") == fsync
 
 
-def test_the_version_is_found_in_what_redis_says():
+def test_the_version_is_found_in_the_output_of_redis():
     assert redis_version("Redis server v=7.0.15 sha=00000000:0 bits=64") == "7.0.15"
 
 
@@ -47,46 +47,48 @@ def test_the_packages_are_those_that_would_be_installed():
     assert new_packages(SIMULATION) == ["libjemalloc2", "redis-tools", "redis-server"]
 
 
-def test_a_program_of_the_machine_is_taken_as_it_is(tmp_path):
+def test_an_installed_program_is_used_as_it_is(tmp_path):
     assert find_program("sh", tmp_path).variables == {}
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_apt_the_sentence_says_what_to_install(tmp_path, monkeypatch):
+def test_without_apt_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LeftOut, match="without apt-get it cannot be fetched: install redis-server"):
+    with pytest.raises(
+        Unavailable, match="without apt-get it cannot be fetched: install redis-server"
+    ):
         find_program("redis-server", tmp_path)
 
 
-def test_a_package_that_cannot_be_installed_leaves_its_peer_out(tmp_path, monkeypatch):
-    # An index that is an empty folder: the same error as without a network, at once.
+def test_a_package_that_cannot_be_installed_makes_its_peer_unavailable(tmp_path, monkeypatch):
+    # Without an index pip fails at once, as it does without a network.
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    nowhere = About(
-        **{f: getattr(ANYBODY, f) for f in ("name", "brokers", "settings", "facts")},
+    not_installable = About(
+        **{f: getattr(MINIMAL, f) for f in ("name", "brokers", "settings", "facts")},
         title="Nobody",
         packages=("no-such-thing-as-this",),
     )
-    with pytest.raises(LeftOut, match=r"^Nobody could not be installed: .*no-such-thing-as-this"):
-        python_for(nowhere, tmp_path)
+    with pytest.raises(
+        Unavailable, match=r"^Nobody could not be installed: .*no-such-thing-as-this"
+    ):
+        python_for(not_installable, tmp_path)
 
 
 def test_a_system_without_packages_runs_in_our_own_python(tmp_path):
-    python_for(ANYBODY, tmp_path)
+    python_for(MINIMAL, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_installation_that_takes_too_long_is_ended_with_all_that_it_started(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(environment, "INSTALL_PATIENCE", 0.5)
+def test_an_installation_that_takes_too_long_is_killed_with_its_children(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "INSTALL_TIMEOUT_SECONDS", 0.5)
     pipe = tmp_path / "held"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with pytest.raises(LeftOut, match="took over"):
-            environment._run(ANYBODY, ["/bin/sh", "-c", f"sleep 600 >{pipe} & wait"])
-        # Nobody holds the other end any more, as soon as the kernel has closed it.
+        with pytest.raises(Unavailable, match="took over"):
+            environment._run(MINIMAL, ["/bin/sh", "-c", f"sleep 600 >{pipe} & wait"])
+        # End of file: no process holds the other end any more.
         assert select.select([reader], [], [], 10)[0] == [reader]
         assert os.read(reader, 1) == b""
     finally:

@@ -1,4 +1,4 @@
-"""What is measured was done, each task once; and nothing is left, whatever happens."""
+"""Every measured task ran once, and no process or file is left behind."""
 
 import os
 import signal
@@ -12,26 +12,26 @@ import pytest
 from benchmarks.peers import ledger
 from benchmarks.peers.catalog import SYSTEMS
 from benchmarks.peers.figures import read_figures
-from benchmarks.peers.measure import Extent, measure
-from benchmarks.peers.session import last_words, measure_in_session
-from benchmarks.peers.system import Broker, Place, Wrong
+from benchmarks.peers.measure import Workload, measure
+from benchmarks.peers.session import log_tail, measure_in_session
+from benchmarks.peers.system import Broker, CheckFailed, Context
 from benchmarks.peers.systems.two_loops import TwoLoops
 
 ROOT = Path(__file__).parents[3]
-LONG = ("--tasks=2", "--rounds=1", "--single=100000")
-LITTLE = Extent(tasks=10, rounds=2, single=2, warm=3)
+LONG_RUN = ("--tasks=2", "--rounds=1", "--single=100000")
+SMALL_WORKLOAD = Workload(tasks=10, rounds=2, single=2, warm_up=3)
 
 
 @pytest.fixture
-def book(tmp_path):
+def ledger_file(tmp_path):
     return tmp_path / "ledger"
 
 
-def test_a_ledger_with_every_number_once_is_right(book):
+def test_a_ledger_with_every_number_once_passes(ledger_file):
     for number in (2, 0, 1):
-        ledger.enter(book, number)
-    ledger.check(book, 3)
-    assert ledger.count(book) == 3
+        ledger.record(ledger_file, number)
+    ledger.check(ledger_file, 3)
+    assert ledger.count(ledger_file) == 3
 
 
 @pytest.mark.parametrize(
@@ -43,47 +43,47 @@ def test_a_ledger_with_every_number_once_is_right(book):
         ([], "of 3 tasks 3 did not run"),
     ],
 )
-def test_a_ledger_that_differs_is_wrong(book, numbers, complaint):
+def test_a_ledger_that_differs_fails(ledger_file, numbers, complaint):
     for number in numbers:
-        ledger.enter(book, number)
-    with pytest.raises(Wrong, match=complaint):
-        ledger.check(book, 3)
+        ledger.record(ledger_file, number)
+    with pytest.raises(CheckFailed, match=complaint):
+        ledger.check(ledger_file, 3)
 
 
 @pytest.mark.parametrize("name", ["loops", "xargs"])
 def test_a_system_is_measured_from_nothing_to_figures(name, tmp_path):
     about = SYSTEMS[name].about
-    kept, versions = measure_in_session(about, Broker.NONE, LITTLE, tmp_path)
-    figures = read_figures(kept)
+    data, versions = measure_in_session(about, Broker.NONE, SMALL_WORKLOAD, tmp_path)
+    figures = read_figures(data)
     assert figures.checked == 3 + 2 * 10 + 2
     assert (len(figures.rounds), len(figures.latencies)) == (2, 2)
-    assert all(each.rate > 0 and each.limit > 0 for each in figures.rounds)
+    assert all(a_round.rate > 0 and a_round.limit > 0 for a_round in figures.rounds)
     assert versions == []
 
 
 class Forgetful(TwoLoops):
-    """Leaves the last task out."""
+    """Skips the last task."""
 
     def submit(self, numbers, command):
         super().submit(numbers[:-1] if len(numbers) > 1 else numbers, command)
 
 
 def test_a_system_that_forgets_a_task_gets_no_figures(tmp_path):
-    with pytest.raises(Wrong, match="of 25 tasks 3 did not run"):
-        measure(Forgetful(Place(tmp_path)), LITTLE)
+    with pytest.raises(CheckFailed, match="of 25 tasks 3 did not run"):
+        measure(Forgetful(Context(tmp_path)), SMALL_WORKLOAD)
 
 
-def test_a_failure_is_told_by_the_end_of_the_log():
+def test_a_failure_is_reported_with_the_end_of_the_log():
     assert (
-        last_words("\n".join(f"line {n}" for n in range(20)) + "\n\n").splitlines()[-1] == "line 19"
+        log_tail("\n".join(f"line {n}" for n in range(20)) + "\n\n").splitlines()[-1] == "line 19"
     )
-    assert last_words("\n") == "it failed and said nothing"
+    assert log_tail("\n") == "it failed without output"
 
 
-@pytest.mark.parametrize("order", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_is_left_when_it_is_broken_off(order, tmp_path):
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_behind_after_an_interrupt(signal_number, tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.peers", "loops", *LONG],
+        [sys.executable, "-m", "benchmarks.peers", "loops", *LONG_RUN],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(tmp_path), "PEERS_BUILD": str(tmp_path / "build")},
         stdout=subprocess.PIPE,
@@ -92,17 +92,17 @@ def test_nothing_is_left_when_it_is_broken_off(order, tmp_path):
     try:
         await_file(tmp_path, "*/started", process)
         driver = only_child(process.pid)
-        process.send_signal(order)
-        assert process.wait(30) == 128 + order
+        process.send_signal(signal_number)
+        assert process.wait(30) == 128 + signal_number
     finally:
         process.kill()
         process.communicate()
-    assert [each for each in tmp_path.iterdir() if each.name.startswith("duly-peers")] == []
+    assert [path for path in tmp_path.iterdir() if path.name.startswith("duly-peers")] == []
     assert not Path(f"/proc/{driver}").exists()
 
 
 def await_file(folder, pattern, process):
-    """Wait until the measurement is in its last part, which takes hours if nobody ends it."""
+    """Wait until the measurement is in its last part, which would take hours."""
     while not list(folder.glob(pattern)):
         assert process.poll() is None
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""The tables say what the figures say."""
+"""The tables show the figures."""
 
 from pathlib import Path
 
@@ -7,10 +7,10 @@ import pytest
 from benchmarks.peers import table
 from benchmarks.peers.catalog import ALL
 from benchmarks.peers.figures import Figures, Round, Row
-from benchmarks.peers.report import Report, put_between_marks
+from benchmarks.peers.report import Report, replace_section
 from benchmarks.peers.system import Broker
 
-QUICK = Figures((Round(1234.5, 2469.0),), (1.0, 2.0, 30.0), checked=3)
+FAST = Figures((Round(1234.5, 2469.0),), (1.0, 2.0, 30.0), checked=3)
 SLOW = Figures((Round(100.0, 1000.0),), (5.0,), checked=1)
 
 
@@ -18,13 +18,17 @@ def row(system, figures=None, broker=Broker.REDIS, **fields):
     return Row(system, broker, "abc", "2026-01-02T03:04:05+00:00", figures=figures, **fields)
 
 
-def test_the_quickest_comes_first_and_what_was_left_out_last():
-    rows = [row("huey", left_out="no Redis"), row("celery", SLOW), row("dramatiq", QUICK)]
-    assert [each.system for each in table.by_share(rows)] == ["dramatiq", "celery", "huey"]
+def test_the_fastest_system_comes_first_and_unavailable_ones_last():
+    rows = [row("huey", left_out="no Redis"), row("celery", SLOW), row("dramatiq", FAST)]
+    assert [sorted_row.system for sorted_row in table.by_share(rows)] == [
+        "dramatiq",
+        "celery",
+        "huey",
+    ]
 
 
 def test_a_row_shows_rate_share_and_start():
-    assert table.cells(row("dramatiq", QUICK)) == (
+    assert table.cells(row("dramatiq", FAST)) == (
         *("Dramatiq", "Redis, fsync every second"),
         *("1,234/s", "2,469/s", "50 %", "2.0 ms", "30.0 ms"),
     )
@@ -36,40 +40,42 @@ def test_a_row_without_figures_shows_none(is_failure, word):
     assert shown == ("Huey", "Redis, fsync every second", word, "", "", "", "")
 
 
-def test_the_report_says_why_a_system_is_missing_and_what_took_part():
-    told = Report(
+def test_the_report_says_why_a_system_is_missing_and_lists_versions():
+    report = Report(
         "2 cores", [row("celery", SLOW, versions=("celery 5",)), row("huey", left_out="no Redis")]
     )
-    text = told.markdown()
+    text = report.markdown()
     assert "- huey (Redis, fsync every second): no Redis\n" in text
     assert "Measured 2026-01-02 at abc on 2 cores. celery 5.\n" in text
 
 
-def test_a_report_is_the_same_after_it_was_kept(tmp_path):
-    told = Report("2 cores", [row("celery", SLOW), row("huey", left_out="no Redis")])
-    told.write(tmp_path / "peers.json")
-    assert Report.read(tmp_path / "peers.json") == told
+def test_a_report_is_the_same_after_json(tmp_path):
+    report = Report("2 cores", [row("celery", SLOW), row("huey", left_out="no Redis")])
+    report.write(tmp_path / "peers.json")
+    assert Report.read(tmp_path / "peers.json") == report
 
 
-def test_text_is_put_between_the_marks_and_nowhere_else():
+def test_only_the_text_between_the_markers_is_replaced():
     page = "a\n<!-- made by benchmarks/peers from x: begin -->\nold\n<!-- end -->\nb\n"
-    once = put_between_marks(page, "x", "new")
+    once = replace_section(page, "x", "new")
     assert once == "a\n<!-- made by benchmarks/peers from x: begin -->\n\nnew\n\n<!-- end -->\nb\n"
-    assert put_between_marks(once, "x", "new") == once
+    assert replace_section(once, "x", "new") == once
 
 
-@pytest.mark.parametrize("page", ["no marks", "<!-- made by benchmarks/peers from x: begin -->\n"])
-def test_a_page_without_marks_is_refused(page):
-    with pytest.raises(ValueError, match="no place marked"):
-        put_between_marks(page, "x", "new")
+@pytest.mark.parametrize(
+    "page", ["no markers", "<!-- made by benchmarks/peers from x: begin -->\n"]
+)
+def test_a_page_without_markers_is_refused(page):
+    with pytest.raises(ValueError, match="no section marked"):
+        replace_section(page, "x", "new")
 
 
-def test_every_way_to_keep_tasks_is_explained():
-    assert set(table.KEPT) == set(Broker)
+def test_the_durability_of_every_broker_is_explained():
+    assert set(table.DURABILITY) == set(Broker)
 
 
 @pytest.mark.parametrize("system", ALL, ids=lambda system: system.about.name)
-def test_every_system_says_what_it_gives_and_how_it_was_set_up(system):
+def test_every_system_lists_its_properties_and_settings(system):
     about = system.about
     facts = (about.facts.worker_killed, about.facts.isolation, about.facts.caps, about.facts.logs)
     assert all(facts)

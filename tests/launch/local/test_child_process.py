@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from duly.launch.local import child_process as part_module
-from duly.launch.local.child_process import ChildProcess, kept
+from duly.launch.local.child_process import ChildProcess, keep_running
 
 PROGRAM = """
 import os, signal, sys
-from duly.launch.local.child_process import receive, say_started
+from duly.launch.local.child_process import receive, report_started
 options = receive(dict)
 def note(text):
     with open(options["notes"], "a") as notes:
@@ -27,7 +27,7 @@ def stop(*_):
 signal.signal(signal.SIGTERM, stop)
 signal.signal(signal.SIGINT, lambda *_: note("interrupted"))
 note(os.getpid())
-say_started()
+report_started()
 while True:
     signal.pause()
 """
@@ -38,8 +38,8 @@ def notes(tmp_path, monkeypatch):
     (tmp_path / "a_test_part.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("DULY_KEY", "hidden-environment-0815")
-    monkeypatch.setattr(part_module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(part_module, "HURRIED_PATIENCE", 0.2)
+    monkeypatch.setattr(part_module, "INITIAL_BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(part_module, "HURRIED_STOP_TIMEOUT_SECONDS", 0.2)
     return tmp_path / "notes"
 
 
@@ -61,7 +61,7 @@ def is_gone(pid: int) -> bool:
 
 
 async def test_a_part_is_told_secrets_where_nobody_else_can_read_them(notes):
-    async with asyncio.timeout(20), kept(make(notes), 5, asyncio.Event()) as part:
+    async with asyncio.timeout(20), keep_running(make(notes), 5, asyncio.Event()) as part:
         await part.started.wait()
         [pid] = pids(notes)
         for file in ("cmdline", "environ"):
@@ -71,7 +71,7 @@ async def test_a_part_is_told_secrets_where_nobody_else_can_read_them(notes):
 
 
 async def test_a_part_that_dies_is_started_again(notes):
-    async with asyncio.timeout(20), kept(make(notes), 5, asyncio.Event()) as part:
+    async with asyncio.timeout(20), keep_running(make(notes), 5, asyncio.Event()) as part:
         await part.started.wait()
         part.started.clear()
         os.kill(pids(notes)[0], signal.SIGKILL)
@@ -82,7 +82,10 @@ async def test_a_part_that_dies_is_started_again(notes):
 
 
 async def test_a_part_that_does_not_obey_is_killed(notes):
-    async with asyncio.timeout(20), kept(make(notes, obeys=False), 0.2, asyncio.Event()) as part:
+    async with (
+        asyncio.timeout(20),
+        keep_running(make(notes, obeys=False), 0.2, asyncio.Event()) as part,
+    ):
         await part.started.wait()
     assert is_gone(pids(notes)[0])
     assert notes.read_text().count("asked") == 2
@@ -90,7 +93,7 @@ async def test_a_part_that_does_not_obey_is_killed(notes):
 
 async def test_who_hurries_does_not_wait_for_the_patience(notes):
     hurry = asyncio.Event()
-    async with asyncio.timeout(20), kept(make(notes, obeys=False), 3600, hurry) as part:
+    async with asyncio.timeout(20), keep_running(make(notes, obeys=False), 3600, hurry) as part:
         await part.started.wait()
         hurry.set()
     assert is_gone(pids(notes)[0])
@@ -98,7 +101,7 @@ async def test_who_hurries_does_not_wait_for_the_patience(notes):
 
 async def test_a_part_is_stopped_when_what_it_serves_fails(notes):
     with pytest.raises(ExceptionGroup):
-        async with asyncio.timeout(20), kept(make(notes), 5, asyncio.Event()) as part:
+        async with asyncio.timeout(20), keep_running(make(notes), 5, asyncio.Event()) as part:
             await part.started.wait()
             _ = 1 / 0
     assert is_gone(pids(notes)[0])
@@ -106,11 +109,12 @@ async def test_a_part_is_stopped_when_what_it_serves_fails(notes):
 
 def test_a_part_dies_with_its_parent_and_is_deaf_to_the_terminal(notes):
     parent = (
-        "import asyncio, sys; from duly.launch.local.child_process import ChildProcess, kept\n"
+        "import asyncio, sys\n"
+        "from duly.launch.local.child_process import ChildProcess, keep_running\n"
         "async def main():\n"
         "    options = {'notes': sys.argv[1], 'obeys': True}\n"
         "    part = ChildProcess('part', 'a_test_part', lambda: options)\n"
-        "    async with kept(part, 5, asyncio.Event()):\n"
+        "    async with keep_running(part, 5, asyncio.Event()):\n"
         "        await part.started.wait(); print('started', flush=True)\n"
         "        await asyncio.Event().wait()\n"
         "asyncio.run(main())"

@@ -1,4 +1,4 @@
-"""The invariants: one function for each number of the published list."""
+"""The invariants, by number; docs/explanation/promises.md lists them in words."""
 
 from collections.abc import Callable
 
@@ -42,5 +42,5 @@ ALL: dict[int, Invariant] = {
 
 
 def judge(evidence: Evidence) -> list[Violation]:
-    """Return everything that must not have happened."""
+    """Return all violations."""
     return [violation for invariant in ALL.values() for violation in invariant(evidence)]

@@ -2,23 +2,23 @@
 
 from collections.abc import Iterator
 
-from tests.torture.evidence import BLUR, Evidence, Violation
-from tests.torture.invariants.paths import is_lease, key, told
+from tests.torture.evidence import CLOCK_TOLERANCE, Evidence, Violation
+from tests.torture.invariants.paths import attempt_key, describe, is_lease
 from tests.torture.journal import Step
 from tests.torture.ledger import Entry
 
 
 def fence(evidence: Evidence) -> list[Violation]:
-    """6: nothing is accepted on the account of an attempt but while it is the task's own.
+    """6: an outcome is accepted only from the current attempt of a task.
 
-    And nobody loses an attempt, or the lease of a node, who may still rely on it. A store that
-    refuses lower tokens after higher ones takes what later attempts write, and nothing of earlier.
+    No attempt or lease of a node is taken away while its holder may rely on it. Tokens rise with
+    every attempt, so that external stores can reject writes of earlier attempts.
     """
-    return [*_stale(evidence), *_robbed(evidence), *_not_rising(evidence)]
+    return [*_stale_outcomes(evidence), *_taken_too_early(evidence), *_non_rising_tokens(evidence)]
 
 
-def _stale(evidence: Evidence) -> Iterator[Violation]:
-    for task, steps in evidence.paths.items():
+def _stale_outcomes(evidence: Evidence) -> Iterator[Violation]:
+    for task, steps in evidence.steps_by_task.items():
         holder: Step | None = None
         for step in steps:
             if is_lease(holder, step):
@@ -26,28 +26,32 @@ def _stale(evidence: Evidence) -> Iterator[Violation]:
                     message = f"token {step.token} came after token {holder.token}"
                     yield Violation(6, message, task, at=step.boot)
                 holder = step
-            elif step.what == "attempt" and (holder is None or key(step) != key(holder)):
-                message = f"{told(step)} while {_holds(holder)} was the holder"
+            elif step.what == "attempt" and (
+                holder is None or attempt_key(step) != attempt_key(holder)
+            ):
+                message = f"{describe(step)} while {_describe_holder(holder)} was the holder"
                 yield Violation(6, message, task, at=step.boot)
 
 
-def _robbed(evidence: Evidence) -> Iterator[Violation]:
+def _taken_too_early(evidence: Evidence) -> Iterator[Violation]:
     renewed: dict[int | None, Step] = {}
     ended: set[int | None] = set()
-    for step in evidence.books.journal:
+    for step in evidence.dump.journal:
         if step.what == "renewal" or (step.what == "incarnation" and step.status == "alive"):
             if step.incarnation in ended:
-                yield _about(step, f"incarnation {step.incarnation} was renewed after its end")
+                yield _violation(step, f"incarnation {step.incarnation} was renewed after its end")
             renewed[step.incarnation] = step
         elif step.what == "incarnation":
             ended.add(step.incarnation)
-            yield from _too_early(evidence, step, renewed.get(step.incarnation))
+            yield from _expired_too_early(evidence, step, renewed.get(step.incarnation))
         elif step.reason == "node_lost" and step.incarnation not in ended:
-            yield Violation(6, f"{told(step)} while its node was alive", step.task, at=step.boot)
+            yield Violation(
+                6, f"{describe(step)} while its node was alive", step.task, at=step.boot
+            )
 
 
-def _not_rising(evidence: Evidence) -> Iterator[Violation]:
-    """Compare the tokens that a task was shown with those of its earlier attempts."""
+def _non_rising_tokens(evidence: Evidence) -> Iterator[Violation]:
+    """Compare the tokens in the ledger with those of earlier attempts of the task."""
     latest: dict[int, Entry] = {}
     for entry in evidence.entries:
         before = latest.setdefault(entry.task, entry)
@@ -55,26 +59,26 @@ def _not_rising(evidence: Evidence) -> Iterator[Violation]:
             latest[entry.task] = entry
             if entry.token <= before.token:
                 yield Violation(
-                    6, f"was shown token {entry.token} after token {before.token}", entry.task
+                    6, f"got token {entry.token} after token {before.token}", entry.task
                 )
 
 
-def _too_early(evidence: Evidence, end: Step, renewal: Step | None) -> Iterator[Violation]:
-    """Compare the times that the renewal and the expiry were computed from."""
+def _expired_too_early(evidence: Evidence, end: Step, renewal: Step | None) -> Iterator[Violation]:
+    """Compare the clock readings behind the renewal and the expiry."""
     if end.reason != "expired" or renewal is None:
         return
     if evidence.clock_stepped(renewal.computed_at, end.boot):
         return
-    lasted = end.computed_at - renewal.computed_at
-    if lasted < evidence.rules.ttl - BLUR:
-        yield _about(
-            end, f"incarnation {end.incarnation} expired {lasted:.2f} s after it was renewed"
+    lease_seconds = end.computed_at - renewal.computed_at
+    if lease_seconds < evidence.settings.ttl - CLOCK_TOLERANCE:
+        yield _violation(
+            end, f"incarnation {end.incarnation} expired {lease_seconds:.2f} s after it was renewed"
         )
 
 
-def _about(step: Step, message: str) -> Violation:
+def _violation(step: Step, message: str) -> Violation:
     return Violation(6, message, incarnation=step.incarnation, at=step.boot)
 
 
-def _holds(holder: Step | None) -> str:
+def _describe_holder(holder: Step | None) -> str:
     return "nobody" if holder is None else f"attempt {holder.attempt} (token {holder.token})"

@@ -7,53 +7,56 @@ from tests.torture.invariants.paths import first_lease
 from tests.torture.journal import Step
 from tests.torture.schedule_history import ScheduleHistory, fire_at
 
-LASTS = 0.5
-"""Seconds from a claim to the commit of its transaction, if nothing is wrong."""
+MAX_TRANSACTION_SECONDS = 0.5
+"""Seconds from a claim to the commit of its transaction, without faults."""
 
 
-def overlaps(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
-    """Yield what a schedule's `overlap` does not allow."""
-    yield from _beside(evidence, life)
-    yield from _out_of_turn(evidence, life)
+def overlaps(evidence: Evidence, schedule: ScheduleHistory) -> Iterator[str]:
+    """Yield violations of the overlap policy of a schedule."""
+    yield from _concurrent(evidence, schedule)
+    yield from _out_of_order(evidence, schedule)
 
 
-def _beside(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
-    """Look, when a fire time was claimed, at the tasks of earlier ones that had not ended."""
+def _concurrent(evidence: Evidence, schedule: ScheduleHistory) -> Iterator[str]:
+    """Check, for each claim, the tasks of earlier occurrences that had not ended."""
     earlier: list[int] = []
-    for claim in life.claims:
-        row, version = life.became.get(fire_at(claim)), life.version_at(claim.seq)
-        if row is None or row.led_to is None or version is None:
+    for claim in schedule.claims:
+        row, version = (
+            schedule.occurrence_by_fire_time.get(fire_at(claim)),
+            schedule.version_at(claim.seq),
+        )
+        if row is None or row.result_text is None or version is None:
             continue
         overlap = version.row["overlap"]
         for task in earlier:
-            state = _state(evidence.paths.get(task, ()), claim)
+            state = _state(evidence.steps_by_task.get(task, ()), claim)
             if state is None:
                 continue
             if overlap == "skip":
-                yield f"{row.fire_at} became {row.led_to}, and the task {task} had not ended"
-            if overlap == "cancel_other" and not _is_spared(evidence, claim, state):
-                yield f"{row.fire_at} became {row.led_to}, and {task} was not cancelled for it"
+                yield f"{row.fire_at} became {row.result_text}, and the task {task} had not ended"
+            if overlap == "cancel_other" and not _is_cancelled_or_ended(evidence, claim, state):
+                yield f"{row.fire_at} became {row.result_text}, and {task} was not cancelled for it"
         earlier += evidence.tasks_of(row)
 
 
-def _is_spared(evidence: Evidence, claim: Step, state: Step) -> bool:
-    """Say whether a task was cancelled with a claim, or ended before it could be.
+def _is_cancelled_or_ended(evidence: Evidence, claim: Step, state: Step) -> bool:
+    """Return True if a task was cancelled with a claim, or ended before it could be.
 
-    What is to be cancelled is locked last in the transaction of the claim, when it may have
-    ended by itself.
+    Tasks to be cancelled are locked at the end of the transaction of the claim, when they may have
+    ended by themselves.
     """
     if state.cancel_requested:
         return True
-    steps = evidence.paths.get(state.task or 0, ())
+    steps = evidence.steps_by_task.get(state.task or 0, ())
     ended = next((step for step in steps if (step.what, step.op) == ("end", "insert")), None)
     if ended is None:
         return False
     after = ended.boot - claim.boot
-    return after <= LASTS + evidence.trouble_between(claim.boot, ended.boot)
+    return after <= MAX_TRANSACTION_SECONDS + evidence.fault_seconds(claim.boot, ended.boot)
 
 
 def _state(steps: Sequence[Step], claim: Step) -> Step | None:
-    """Return how a task was left by what was done up to a step, and by its transaction."""
+    """Return the state of a task after a claim and its transaction; None if it has ended."""
     state = None
     for step in steps:
         if step.what == "live" and (step.seq < claim.seq or step.xid == claim.xid):
@@ -61,21 +64,24 @@ def _state(steps: Sequence[Step], claim: Step) -> Step | None:
     return state
 
 
-def _out_of_turn(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
-    """Find what began before all ahead of it had ended, of a schedule that lets them queue."""
+def _out_of_order(evidence: Evidence, schedule: ScheduleHistory) -> Iterator[str]:
+    """Find tasks that started before all occurrences ahead of them in the queue had ended."""
     ahead: list[int] = []
-    for claim in life.claims:
-        row, version = life.became.get(fire_at(claim)), life.version_at(claim.seq)
+    for claim in schedule.claims:
+        row, version = (
+            schedule.occurrence_by_fire_time.get(fire_at(claim)),
+            schedule.version_at(claim.seq),
+        )
         if row is None or version is None:
             continue
-        mine = evidence.tasks_of(row)
+        tasks = evidence.tasks_of(row)
         if version.row["overlap"] == "queue":
-            for task in mine:
-                first = first_lease(evidence.paths.get(task, ()))
+            for task in tasks:
+                first = first_lease(evidence.steps_by_task.get(task, ()))
                 if first is not None:
                     yield from (
                         f"the task {task} was leased before the task {other} had ended"
                         for other in ahead
-                        if _state(evidence.paths.get(other, ()), first) is not None
+                        if _state(evidence.steps_by_task.get(other, ()), first) is not None
                     )
-        ahead += mine
+        ahead += tasks

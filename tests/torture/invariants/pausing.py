@@ -1,15 +1,15 @@
-"""Invariant 23: nothing starts of what a client was told is paused, until it asks for more.
+"""Invariant 23: no task starts between the acknowledgement of a pause and a resume.
 
-A pause of a graph is carried out in pieces, so nothing is said of the time before its answer.
-Nor of any time after a call to the contrary was made, if that may have been done, then or later.
-In a run, a task is paused alone or with its graph, and never in both ways.
+A pause of a graph is applied in batches, so nothing is required before its acknowledgement, nor
+after a resume that may have had an effect. In a run, a task is paused either by itself or with its
+graph, never both.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from duly.errors import Conflict
-from tests.torture.evidence import BLUR, Evidence, Violation
+from tests.torture.evidence import CLOCK_TOLERANCE, Evidence, Violation
 from tests.torture.history import Call
 from tests.torture.invariants.paths import is_lease
 from tests.torture.journal import Step
@@ -20,85 +20,87 @@ CONTRARY = {
     "pause": "resume",
     "resume": "pause",
 }
-FOR_EVER = float("inf")
+NEVER = float("inf")
 
 
 def pause(evidence: Evidence) -> list[Violation]:
-    """23: after the answer to a pause no lease, and all is paused; after a resume nothing is."""
+    """23: after an acknowledged pause all tasks are paused, and none starts until a resume."""
     calls: defaultdict[tuple[int, ...], list[Call]] = defaultdict(list)
     for call in evidence.calls:
         if call.op in CONTRARY:
-            calls[_meant(evidence, call)].append(call)
+            calls[_tasks_of(evidence, call)].append(call)
     return [
         Violation(23, message, task, at=call.returned)
-        for tasks, ones in calls.items()
-        for call in ones
+        for tasks, calls_on_tasks in calls.items()
+        for call in calls_on_tasks
         if call.outcome == "ok" and call.returned is not None
         for task in tasks
-        for message in _wrong(evidence.paths.get(task, ()), call, _until(call, ones))
+        for message in _violations(
+            evidence.steps_by_task.get(task, ()), call, _until(call, calls_on_tasks)
+        )
     ]
 
 
-def _meant(evidence: Evidence, call: Call) -> tuple[int, ...]:
-    """Return the tasks that a call was about."""
+def _tasks_of(evidence: Evidence, call: Call) -> tuple[int, ...]:
+    """Return the tasks that a call concerns."""
     if "task" in call.args:
         return (int(call.args["task"]),)
     graph = evidence.graphs.get(int(call.args["graph"]))
     return () if graph is None else tuple(graph.task_ids)
 
 
-def _until(call: Call, all_of_them: Sequence[Call]) -> float:
-    """Return when somebody asked for the contrary."""
+def _until(call: Call, calls: Sequence[Call]) -> float:
+    """Return when the first call to the contrary was made."""
     return min(
         (
-            one.invoked
-            for one in all_of_them
-            if one.op == CONTRARY[call.op]
-            and _may_have_been_done(one)
-            and not (one.outcome == "ok" and (one.returned or FOR_EVER) < call.invoked)
+            other.invoked
+            for other in calls
+            if other.op == CONTRARY[call.op]
+            and _may_have_had_effect(other)
+            and not (other.outcome == "ok" and (other.returned or NEVER) < call.invoked)
         ),
-        default=FOR_EVER,
+        default=NEVER,
     )
 
 
-def _may_have_been_done(call: Call) -> bool:
-    """Say whether a call may have had its effect.
+def _may_have_had_effect(call: Call) -> bool:
+    """Return True if a call may have had its effect.
 
-    A client repeats a call whose answer was lost. If the first try was carried out and the task has
-    ended by the next one, that is answered with a conflict.
+    A client retries a call whose response was lost. If the first try succeeded and the task has
+    ended by the second, the second gets a conflict.
     """
     return call.outcome != "fail" or (call.result or {}).get("code") == Conflict.code
 
 
-def _wrong(steps: Sequence[Step], call: Call, until: float) -> Iterator[str]:
-    told = call.returned or 0.0
-    if until <= told:
+def _violations(steps: Sequence[Step], call: Call, until: float) -> Iterator[str]:
+    acknowledged_at = call.returned or 0.0
+    if until <= acknowledged_at:
         return
     before: Step | None = None
     for step in steps:
-        is_late = told + BLUR < step.boot < until - BLUR
+        is_late = acknowledged_at + CLOCK_TOLERANCE < step.boot < until - CLOCK_TOLERANCE
         if call.op.startswith("pause") and is_late and is_lease(before, step):
-            yield f"was leased {step.boot - told:.2f} s after its pause was told"
+            yield f"was leased {step.boot - acknowledged_at:.2f} s after its pause was acknowledged"
         before = step if step.what == "live" else before
-    yield from _not_done(steps, call, told)
+    yield from _not_applied(steps, call, acknowledged_at)
 
 
-def _not_done(steps: Sequence[Step], call: Call, told: float) -> Iterator[str]:
-    """Look at how a task was left when a client was told that all is done.
+def _not_applied(steps: Sequence[Step], call: Call, acknowledged_at: float) -> Iterator[str]:
+    """Check that a task was paused, or resumed, when its call was acknowledged.
 
-    It is enough if it was so at any time that may have been that of the answer.
+    It is sufficient if it was at any time that may be the time of the acknowledgement.
     """
-    left = _left(steps, told)
-    if not left or any(step.op == "delete" or step.cancel_requested for step in left):
+    states = _possible_states(steps, acknowledged_at)
+    if not states or any(step.op == "delete" or step.cancel_requested for step in states):
         return
     is_pause = call.op.startswith("pause")
-    if all(bool(step.is_paused) != is_pause for step in left):
+    if all(bool(step.is_paused) != is_pause for step in states):
         how = "not" if is_pause else "still"
-        yield f"was {how} paused when its {call.op.removesuffix(' graph')} was told"
+        yield f"was {how} paused when its {call.op.removesuffix(' graph')} was acknowledged"
 
 
-def _left(steps: Sequence[Step], at: float) -> Sequence[Step]:
-    """Return as what a task may be seen at an instant, as precisely as the clocks can tell."""
-    live = [step for step in steps if step.what == "live" and step.boot <= at + BLUR]
-    settled = sum(step.boot <= at - BLUR for step in live)
+def _possible_states(steps: Sequence[Step], at: float) -> Sequence[Step]:
+    """Return the states that a task may have had at a time, within the tolerance of the clocks."""
+    live = [step for step in steps if step.what == "live" and step.boot <= at + CLOCK_TOLERANCE]
+    settled = sum(step.boot <= at - CLOCK_TOLERANCE for step in live)
     return live[max(settled - 1, 0) :]

@@ -8,12 +8,12 @@ FINAL = frozenset({"done", "failed", "cancelled"})
 
 
 def reads(evidence: Evidence) -> list[Violation]:
-    """18: reads never go back from a final status, and tell the one that is in the database."""
-    return [Violation(18, message, task) for task, message in _wrong(evidence)]
+    """18: a final status never changes between reads, and is the one in the database."""
+    return [Violation(18, message, task) for task, message in _violations(evidence)]
 
 
-def _wrong(evidence: Evidence) -> Iterator[tuple[int, str]]:
-    shown = sorted(
+def _violations(evidence: Evidence) -> Iterator[tuple[int, str]]:
+    results = sorted(
         (call.returned, int(call.result["id"]), call.result["status"], call.invoked)
         for call in evidence.calls
         if call.outcome == "ok"
@@ -23,14 +23,14 @@ def _wrong(evidence: Evidence) -> Iterator[tuple[int, str]]:
         and "status" in call.result
     )
     first: dict[int, tuple[float, str]] = {}
-    for returned, task, status, invoked in shown:
+    for returned, task, status, invoked in results:
         since, ended = first.get(task, (float("inf"), ""))
         if invoked >= since and status != ended:
-            yield task, f"was shown {status} after it had been shown {ended}"
+            yield task, f"was read as {status} after it had been read as {ended}"
         if status not in FINAL:
             continue
         first.setdefault(task, (returned, status))
         end = evidence.ends.get(task)
         if end is None or end.status != status:
             stored = "not ended" if end is None else end.status
-            yield task, f"was shown {status}, but is {stored}"
+            yield task, f"was read as {status}, but is {stored}"

@@ -1,91 +1,108 @@
 """Invariant 9: each fire time of a schedule has one task or graph, or a reason why it has none.
 
-The journal tells what a schedule was when; from that, and from a rule that knows nothing of
-Duly's code, follows which fire times it had. What a schedule had not come to when it was
-removed, or when it was paused for good, nobody asks for.
+The fire times are computed from the versions of a schedule in the journal, independently of Duly's
+code. Fire times after the removal or the final pause of a schedule do not count.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 
-from tests.torture.evidence import CONVERGED, Evidence, Violation
+from tests.torture.evidence import CONVERGENCE_SECONDS, Evidence, Violation
 from tests.torture.invariants import overlaps, whole_graphs
-from tests.torture.schedule_history import MOMENT, ScheduleHistory, Version, fire_at, lives
+from tests.torture.schedule_history import (
+    MICROSECOND,
+    ScheduleHistory,
+    Version,
+    fire_at,
+    schedule_histories,
+)
 
-MARK = "of schedule "
-"""What the names of tasks begin with that schedules submit in a run."""
-LATE = 5.0
-"""Seconds after its fire time in which a task is submitted, if nothing is wrong."""
-BECAUSE = {
+NAME_PREFIX = "of schedule "
+"""The prefix of the names of tasks that schedules submit in a run."""
+MAX_DELAY_SECONDS = 5.0
+"""Seconds between a fire time and the submission of its task, without faults."""
+POLICIES_BY_REASON = {
     "too_late": ("misfire", ("skip",)),
     "made_up_for": ("misfire", ("once",)),
     "too_many_missed": ("misfire", ("all",)),
     "overlap": ("overlap", ("skip", "cancel_other")),
 }
-"""Of which schedules these reasons may be told; the others may be told of any."""
+"""The policies that allow these reasons; other reasons are allowed with any policy."""
 
 
 def recurrence(evidence: Evidence) -> list[Violation]:
-    """9: no fire time is left out, none is seen to twice, half or late, and none is made up."""
-    found = [
-        Violation(9, f"schedule {life.schedule}: {message}", schedule=life.schedule)
-        for life in lives(evidence)
-        for check in (_left_out, _made_up, _reasons, _late, whole_graphs.wholes, overlaps.overlaps)
-        for message in check(evidence, life)
+    """9: no fire time is missing, duplicated, incomplete or late, and none is invented."""
+    violations = [
+        Violation(9, f"schedule {schedule.id}: {message}", schedule=schedule.id)
+        for schedule in schedule_histories(evidence)
+        for check in (
+            _missing,
+            _unexpected,
+            _wrong_reasons,
+            _late_or_early,
+            whole_graphs.incomplete_graphs,
+            overlaps.overlaps,
+        )
+        for message in check(evidence, schedule)
     ]
-    return [*found, *_twice(evidence), *_unheard(evidence)]
+    return [*violations, *_duplicates(evidence), *_ineffective_calls(evidence)]
 
 
-def _left_out(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
-    for at in life.due():
-        if not life.is_seen_to(at):
-            yield f"{at} came, and nothing says what became of it"
-    row = life.left
-    is_late = row is not None and not row.paused and row.due_ago > CONVERGED
+def _missing(evidence: Evidence, schedule: ScheduleHistory) -> Iterator[str]:
+    for at in schedule.expected_fire_times():
+        if not schedule.is_recorded(at):
+            yield f"{at} has passed without a record"
+    row = schedule.final_row
+    is_late = row is not None and not row.paused and row.due_ago > CONVERGENCE_SECONDS
     if evidence.phase == "quiet" and is_late and row is not None:
-        yield f"it is due since {row.next_run_at}, and nobody sees to it"
+        yield f"has been due since {row.next_run_at}"
 
 
-def _made_up(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
-    """Compare each fire time that was seen to with what the schedule was at that step."""
-    for claim in life.claims:
+def _unexpected(evidence: Evidence, schedule: ScheduleHistory) -> Iterator[str]:
+    """Compare each claimed fire time with the version of the schedule at that step."""
+    for claim in schedule.claims:
         at = fire_at(claim)
-        version, row = life.version_at(claim.seq), life.became.get(at)
+        version, row = schedule.version_at(claim.seq), schedule.occurrence_by_fire_time.get(at)
         if version is None:
-            yield f"{at} was seen to when there was no such schedule"
+            yield f"{at} was claimed when the schedule did not exist"
         elif not version.has(at):
-            yield f"{at} is none of its fire times"
-        elif version.is_paused and row is not None and row.led_to is not None:
-            yield f"{at} became {row.led_to}, and it was paused"
+            yield f"{at} is not one of its fire times"
+        elif version.is_paused and row is not None and row.result_text is not None:
+            yield f"{at} became {row.result_text} while it was paused"
         if row is not None and row.task_id is not None and row.task_id not in evidence.tasks:
             yield f"the task {row.task_id} of {at} does not exist"
 
 
-def _reasons(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
-    for claim in life.claims:
-        row, version = life.became.get(fire_at(claim)), life.version_at(claim.seq)
-        if row is None or version is None or row.led_to is not None:
+def _wrong_reasons(evidence: Evidence, schedule: ScheduleHistory) -> Iterator[str]:
+    for claim in schedule.claims:
+        row, version = (
+            schedule.occurrence_by_fire_time.get(fire_at(claim)),
+            schedule.version_at(claim.seq),
+        )
+        if row is None or version is None or row.result_text is not None:
             continue
-        field, allowed = BECAUSE.get(row.reason or "", ("", ()))
+        field, allowed = POLICIES_BY_REASON.get(row.reason or "", ("", ()))
         if row.reason is None or (field and version.row[field] not in allowed):
-            yield f"{row.fire_at} became nothing because of {row.reason}, which cannot be"
+            yield f"{row.fire_at} has the reason {row.reason}, which its policies do not allow"
         if row.reason == "paused" and not version.is_paused:
-            yield f"{row.fire_at} became nothing because of a pause, and there was none"
-        if row.last_at is not None and row.times != _number(version, row.fire_at, row.last_at):
+            yield f"{row.fire_at} has the reason paused, and the schedule was not paused"
+        if row.last_at is not None and row.times != _count_fire_times(
+            version, row.fire_at, row.last_at
+        ):
             yield f"from {row.fire_at} to {row.last_at} there are not {row.times} fire times"
 
 
-def _number(version: Version, first: datetime, last: datetime) -> int:
-    return len(version.times(first - MOMENT, last))
+def _count_fire_times(version: Version, first: datetime, last: datetime) -> int:
+    return len(version.times(first - MICROSECOND, last))
 
 
-def _late(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
-    """Compare the time at which a task was made with its fire time."""
-    for claim in life.claims:
+def _late_or_early(evidence: Evidence, schedule: ScheduleHistory) -> Iterator[str]:
+    """Compare the time of submission with the fire time."""
+    for claim in schedule.claims:
         at = fire_at(claim)
-        row = life.became.get(at)
-        if row is None or row.led_to is None:
+        row = schedule.occurrence_by_fire_time.get(at)
+        if row is None or row.result_text is None:
             continue
         recorded = datetime.fromisoformat((claim.row or {})["recorded_at"])
         late = (recorded - at).total_seconds()
@@ -93,49 +110,51 @@ def _late(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
         if evidence.clock_stepped(since, claim.boot):
             continue
         if late < 0:
-            yield f"{row.led_to} of {at} was submitted {-late:.2f} s before"
-        if late > LATE + evidence.trouble_between(since, claim.boot):
-            yield f"{row.led_to} of {at} was submitted {late:.1f} s late"
+            yield f"{row.result_text} of {at} was submitted {-late:.2f} s early"
+        if late > MAX_DELAY_SECONDS + evidence.fault_seconds(since, claim.boot):
+            yield f"{row.result_text} of {at} was submitted {late:.1f} s late"
 
 
-def _twice(evidence: Evidence) -> Iterator[Violation]:
-    """Find two of one fire time: by what is recorded, and by names alone.
+def _duplicates(evidence: Evidence) -> Iterator[Violation]:
+    """Find fire times with two occurrences, by the records and by the names of tasks alone.
 
-    All tasks of a graph have names of their own, and may start at the same time.
+    The tasks of a graph have different names, and may start at the same time.
     """
-    recorded = Counter((row.schedule_id, row.fire_at) for row in evidence.books.occurrences)
+    recorded = Counter((row.schedule_id, row.fire_at) for row in evidence.dump.occurrences)
     for (schedule, at), count in recorded.items():
         if count > 1:
-            message = f"schedule {schedule}: {at} was seen to {count} times"
+            message = f"schedule {schedule}: {at} was recorded {count} times"
             yield Violation(9, message, schedule=schedule)
     stored = Counter(
         (row.name, row.run_at)
-        for row in evidence.books.tasks
-        if row.name is not None and row.name.startswith(MARK) and row.replay_of is None
+        for row in evidence.dump.tasks
+        if row.name is not None and row.name.startswith(NAME_PREFIX) and row.replay_of is None
     )
     for (name, run_at), count in stored.items():
         if count > 1:
-            yield Violation(9, f"{count} tasks {name!r} were to run at {run_at}")
-    claimed = Counter(row.graph_id for row in evidence.books.occurrences)
+            yield Violation(9, f"{count} tasks {name!r} have the fire time {run_at}")
+    claimed = Counter(row.graph_id for row in evidence.dump.occurrences)
     for graph, count in claimed.items():
         if graph is not None and count > 1:
             yield Violation(9, f"the graph {graph} belongs to {count} fire times")
 
 
-def _unheard(evidence: Evidence) -> Iterator[Violation]:
-    """Find what a client was told was done to a schedule, and was not."""
-    known = {life.schedule: life for life in lives(evidence)}
+def _ineffective_calls(evidence: Evidence) -> Iterator[Violation]:
+    """Find acknowledged operations on schedules that had no effect."""
+    known = {schedule.id: schedule for schedule in schedule_histories(evidence)}
     for call in evidence.calls:
         if call.outcome != "ok" or call.result is None or not call.op.endswith(" schedule"):
             continue
-        schedule = int(call.result["schedule"])
-        life = known.get(schedule)
-        if life is None or not any(_is_it(call.op, one) for one in life.versions):
-            message = f"schedule {schedule}: {call.op} was acknowledged, and was not done"
-            yield Violation(9, message, schedule=schedule, at=call.returned)
+        schedule_id = int(call.result["schedule"])
+        schedule = known.get(schedule_id)
+        if schedule is None or not any(
+            _is_effect_of(call.op, version) for version in schedule.versions
+        ):
+            message = f"schedule {schedule_id}: {call.op} was acknowledged and had no effect"
+            yield Violation(9, message, schedule=schedule_id, at=call.returned)
 
 
-def _is_it(op: str, version: Version) -> bool:
+def _is_effect_of(op: str, version: Version) -> bool:
     match op:
         case "create schedule":
             return version.step.op == "insert"
@@ -144,6 +163,6 @@ def _is_it(op: str, version: Version) -> bool:
         case "pause schedule":
             return version.step.op == "update" and version.is_paused
         case "resume schedule":
-            return not version.is_paused  # One that was not paused stays as it is.
+            return not version.is_paused  # Resuming one that is not paused changes nothing.
         case _:
             return version.step.op == "update"

@@ -9,59 +9,66 @@ from tests.torture.journal import Step
 from tests.torture.schedule_history import ScheduleHistory, fire_at
 
 Edges = set[tuple[str, str, str]]
-"""Who waits for whom, by their refs, and how that must end."""
+"""(downstream ref, upstream ref, condition)."""
 
 
-def wholes(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
-    """Yield what is missing of graphs, or too much, or came by another transaction."""
-    for claim in life.claims:
-        row, version = life.became.get(fire_at(claim)), life.version_at(claim.seq)
-        if row is None or row.led_to is None or version is None:
+def incomplete_graphs(evidence: Evidence, schedule: ScheduleHistory) -> Iterator[str]:
+    """Yield graphs with missing or extra tasks, or with tasks of another transaction."""
+    for claim in schedule.claims:
+        row, version = (
+            schedule.occurrence_by_fire_time.get(fire_at(claim)),
+            schedule.version_at(claim.seq),
+        )
+        if row is None or row.result_text is None or version is None:
             continue
         template = version.row.get("graph")
         if (template is None) != (row.graph_id is None):
-            yield f"{row.fire_at} became {row.led_to}, which the schedule does not say"
+            yield f"{row.fire_at} became {row.result_text}, which is not its template"
         elif row.graph_id is not None:
             graph = evidence.graphs.get(row.graph_id)
             if graph is None:
-                yield f"{row.led_to} of {row.fire_at} does not exist"
+                yield f"{row.result_text} of {row.fire_at} does not exist"
             else:
-                yield from _wrong(evidence, graph, template, claim)
+                yield from _violations(evidence, graph, template, claim)
 
 
-def _wrong(
+def _violations(
     evidence: Evidence, graph: GraphRow, template: Mapping[str, Any], claim: Step
 ) -> Iterator[str]:
-    asked = _asked(template)
+    template_edges = _template_edges(template)
     stored = {
         row.ref or "": row.id
         for task in graph.task_ids
         if (row := evidence.tasks.get(task)) is not None and row.graph_id == graph.id
     }
-    if missing := sorted(asked.keys() - stored.keys()):
-        yield f"the graph {graph.id} is without its {', '.join(missing)}"
-    if len(graph.task_ids) > len(asked) or stored.keys() - asked.keys():
-        yield f"the graph {graph.id} has more tasks than the schedule says"
+    if missing := sorted(template_edges.keys() - stored.keys()):
+        yield f"the graph {graph.id} lacks {', '.join(missing)}"
+    if len(graph.task_ids) > len(template_edges) or stored.keys() - template_edges.keys():
+        yield f"the graph {graph.id} has more tasks than the template"
     for ref, task in stored.items():
-        first = next(iter(evidence.paths.get(task, ())), None)
+        first = next(iter(evidence.steps_by_task.get(task, ())), None)
         if first is None or first.xid != claim.xid:
-            yield f"{ref} of the graph {graph.id} was not stored with its fire time"
+            yield f"{ref} of the graph {graph.id} was not stored in the transaction of its claim"
     names = {task: ref for ref, task in stored.items()}
-    wanted = {(ref, one, on) for ref, ones in asked.items() for one, on in ones.items()}
-    if lost := wanted - _inner(evidence, names):
-        for ref, one, _ in sorted(lost):
-            yield f"{ref} of the graph {graph.id} was to wait for {one}, which is not stored"
+    expected = {
+        (ref, upstream, on)
+        for ref, upstreams in template_edges.items()
+        for upstream, on in upstreams.items()
+    }
+    if lost := expected - _stored_edges(evidence, names):
+        for ref, upstream, _ in sorted(lost):
+            yield f"the dependency of {ref} of the graph {graph.id} on {upstream} is not stored"
 
 
-def _asked(template: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return what each task of a template waits for, by their refs."""
+def _template_edges(template: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the upstreams and conditions of each task of a template, by ref."""
     return {
-        task["ref"]: {one["task"]: one["on"] for one in task.get("depends_on") or ()}
+        task["ref"]: {edge["task"]: edge["on"] for edge in task.get("depends_on") or ()}
         for task in template["tasks"]
     }
 
 
-def _inner(evidence: Evidence, names: Mapping[int, str]) -> Edges:
+def _stored_edges(evidence: Evidence, names: Mapping[int, str]) -> Edges:
     return {
         (names[edge.dependant_id], names[edge.upstream_id], edge.condition)
         for task in names

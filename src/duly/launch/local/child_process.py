@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 STARTED = b"started\n"
 """The line that a child writes to stdout when it has started."""
-SECRETS = ("DULY_KEY", "DULY_DATABASE")
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-STEADY = 60.0
+SECRET_VARIABLES = ("DULY_KEY", "DULY_DATABASE")
+INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 30.0
+HEALTHY_AFTER_SECONDS = 60.0
 """A child that ran this long was healthy: its restart backoff is reset."""
-HURRIED_PATIENCE = 5.0
+HURRIED_STOP_TIMEOUT_SECONDS = 5.0
 PR_SET_PDEATHSIG = 1
 
 T = TypeVar("T")
@@ -58,16 +58,16 @@ class ChildProcess:
         self._stopping = asyncio.Event()
         self.started = asyncio.Event()
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Start the process, and restart it whenever it exits, until it is stopped.
 
         Raises ConfigError if an essential child exits before it has started once: a restart
         would not help.
         """
-        pause = FIRST_PAUSE
+        backoff = INITIAL_BACKOFF_SECONDS
         while not self._stopping.is_set():
             began = monotonic()
-            code = await self._run()
+            code = await self._run_once()
             if self._stopping.is_set():
                 return
             if self._is_essential and not self.started.is_set():
@@ -75,33 +75,35 @@ class ChildProcess:
                     f"The {self._name} did not start ({_describe(code)}); see its output above. "
                     "Run `duly doctor` to check this machine."
                 )
-            pause = FIRST_PAUSE if monotonic() - began > STEADY else pause
+            backoff = (
+                INITIAL_BACKOFF_SECONDS if monotonic() - began > HEALTHY_AFTER_SECONDS else backoff
+            )
             log.warning("The %s exited (%s); restarting it.", self._name, _describe(code))
-            await timers.wait_for(self._stopping, pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            await timers.wait_for(self._stopping, backoff)
+            backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
 
-    async def stop(self, patience: float, hurry: asyncio.Event) -> None:
+    async def stop(self, timeout: float, hurry: asyncio.Event) -> None:
         """Send SIGTERM, a second one when `hurry` is set, and SIGKILL if that does not help."""
         self._stopping.set()
         process = self._process
         if process is None:
             return
         _signal(process, signal.SIGTERM)
-        if not await _ends(process, patience, hurry):
+        if not await _exits_within(process, timeout, hurry):
             _signal(process, signal.SIGTERM)
-            if not await _ends(process, HURRIED_PATIENCE, None):
+            if not await _exits_within(process, HURRIED_STOP_TIMEOUT_SECONDS, None):
                 log.warning("The %s does not stop; killing it.", self._name)
                 _signal(process, signal.SIGKILL)
         await process.wait()
 
-    async def _run(self) -> int:
+    async def _run_once(self) -> int:
         message = msgspec.json.encode(Message(os.getpid(), self._options()))
         self._process = process = await asyncio.create_subprocess_exec(
             # -P: do not import from a folder named duly in the working directory.
             *(sys.executable, "-P", "-m", self._module),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={name: value for name, value in os.environ.items() if name not in SECRETS},
+            env={name: value for name, value in os.environ.items() if name not in SECRET_VARIABLES},
             start_new_session=True,
         )
         if self._stopping.is_set():
@@ -119,43 +121,43 @@ class ChildProcess:
 
 
 @asynccontextmanager
-async def kept(
-    part: ChildProcess, patience: float, hurry: asyncio.Event
+async def keep_running(
+    child: ChildProcess, timeout: float, hurry: asyncio.Event
 ) -> AsyncIterator[ChildProcess]:
-    """Keep `part` running until the block ends, then stop it."""
+    """Keep `child` running until the block ends, then stop it."""
     async with asyncio.TaskGroup() as group:
-        group.create_task(part.keep())
+        group.create_task(child.run())
         try:
-            yield part
+            yield child
         finally:
-            await part.stop(patience, hurry)
+            await child.stop(timeout, hurry)
 
 
-def receive(kind: type[T]) -> T:
+def receive(options_type: type[T]) -> T:
     """In the child: read the options, and arrange to die with the parent."""
     restrict_umask()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    message = msgspec.json.decode(sys.stdin.buffer.read(), type=Message[kind])  # type: ignore[valid-type]
+    message = msgspec.json.decode(sys.stdin.buffer.read(), type=Message[options_type])  # type: ignore[valid-type]
     if os.getppid() != message.parent:
         raise SystemExit(1)  # The parent died before prctl.
     return message.options
 
 
-def say_started() -> None:
+def report_started() -> None:
     """In the child: notify the parent that the child has started."""
     sys.stdout.buffer.write(STARTED)
     sys.stdout.flush()
 
 
-async def _ends(
-    process: asyncio.subprocess.Process, patience: float, hurry: asyncio.Event | None
+async def _exits_within(
+    process: asyncio.subprocess.Process, timeout: float, hurry: asyncio.Event | None
 ) -> bool:
-    """Wait for the exit; return False after `patience` seconds or when `hurry` is set."""
+    """Wait for the exit; return False after `timeout` seconds or when `hurry` is set."""
     async with asyncio.TaskGroup() as group:
         waits: list[asyncio.Task[Any]] = [group.create_task(process.wait())]
         if hurry is not None:
             waits.append(group.create_task(hurry.wait()))
-        await asyncio.wait(waits, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
     return process.returncode is not None

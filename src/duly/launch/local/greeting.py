@@ -8,8 +8,10 @@ from pathlib import Path
 
 def isolation_line(isolation: str, *, is_root: bool) -> str:
     """Return the line about the isolation of tasks and the user that they run as."""
-    whose = "each as an unprivileged user of its own" if is_root else "as the user who started this"
-    return f"isolation: {isolation} (tasks run {whose})"
+    as_whom = (
+        "each as an unprivileged user of its own" if is_root else "as the user who started this"
+    )
+    return f"isolation: {isolation} (tasks run {as_whom})"
 
 
 def pages_line(link: str, *, address: str, file: Path, is_terminal: bool) -> str:
@@ -38,8 +40,8 @@ def commands(*, url: str, key_file: Path, is_configured: bool) -> list[str]:
 
 def _program() -> str:
     """Return the command that starts this program from the user's shell."""
-    here = Path(sys.argv[0])
-    found = shutil.which("duly")
-    if found is None or not here.exists() or not Path(found).samefile(here):
-        return shlex.quote(str(here.absolute())) if here.name == "duly" else "duly"
+    executable = Path(sys.argv[0])
+    on_path = shutil.which("duly")
+    if on_path is None or not executable.exists() or not Path(on_path).samefile(executable):
+        return shlex.quote(str(executable.absolute())) if executable.name == "duly" else "duly"
     return "duly"

@@ -4,10 +4,10 @@ import socket
 
 from duly.errors import ConfigError
 
-TRIES = 100
+MAX_PORT_TRIES = 100
 LOOPBACK_BY_WILDCARD = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104
-NOWHERE_BY_LOOPBACK = {"127.0.0.1": "192.0.2.1", "::1": "2001:db8::1"}
-"""Addresses for documentation: they are routed like any other, and belong to nobody."""
+UNUSED_ADDRESS_BY_LOOPBACK = {"127.0.0.1": "192.0.2.1", "::1": "2001:db8::1"}
+"""Documentation addresses (RFC 5737, RFC 3849): routed like any other, and never assigned."""
 UNENCRYPTED = "Keys and tasks cross the network unencrypted; use only a trusted network."
 
 
@@ -18,18 +18,18 @@ def choose_port(host: str, port: int, *, count: int) -> int:
     fails later; it is here to report the common case early.
     """
     if port == 0:
-        for _ in range(TRIES):
+        for _ in range(MAX_PORT_TRIES):
             candidate = _any_port(host)
             if all(_is_free(host, candidate + step) is None for step in range(count)):
                 return candidate
         raise ConfigError(f"There are no {count} consecutive free ports on {host}.")
     _any_port(host)  # If this fails, the address is wrong rather than the port.
-    for wanted in range(port, port + count):
-        problem = _is_free(host, wanted)
+    for candidate in range(port, port + count):
+        problem = _is_free(host, candidate)
         if problem is not None:
             both = f" (it needs {port} and {port + 1})" if count > 1 else ""
             raise ConfigError(
-                f"Duly cannot listen on {host}, port {wanted}: {problem}. "
+                f"Duly cannot listen on {host}, port {candidate}: {problem}. "
                 f"Choose another with --port{both}."
             )
     return port
@@ -58,7 +58,7 @@ def public_name(host: str) -> str:
     try:
         # Connecting a datagram socket sends nothing; it only makes the kernel choose a route.
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((NOWHERE_BY_LOOPBACK[loopback], 9))
+            probe.connect((UNUSED_ADDRESS_BY_LOOPBACK[loopback], 9))
             address: str = probe.getsockname()[0]
             return address
     except OSError:

@@ -14,9 +14,8 @@ from duly.store.embedded.embedded_postgres import EmbeddedPostgres
 
 log = logging.getLogger(__name__)
 
-PAUSE = 1.0
-"""Seconds between two attempts to restart PostgreSQL."""
-TRIM_INTERVAL = 60.0
+RESTART_INTERVAL_SECONDS = 1.0
+LOG_TRIM_INTERVAL_SECONDS = 60.0
 
 T = TypeVar("T")
 
@@ -28,43 +27,43 @@ async def embedded_postgres(folder: Path) -> AsyncIterator[str]:
     try:
         dsn = await _in_thread(postgres.start)
         async with asyncio.TaskGroup() as group:
-            keeping = group.create_task(_keep(postgres))
+            supervision = group.create_task(_supervise(postgres))
             try:
                 yield dsn
             finally:
-                keeping.cancel()
+                supervision.cancel()
     finally:
         await _in_thread(postgres.stop)
 
 
-async def _keep(postgres: EmbeddedPostgres) -> None:
-    """Restart PostgreSQL when it exits unexpectedly, such as when out of memory."""
+async def _supervise(postgres: EmbeddedPostgres) -> None:
+    """Restart PostgreSQL when it exits unexpectedly, and trim its log once a minute."""
     while True:
         pid = postgres.running_pid()
-        if pid is None or await _ends(pid, TRIM_INTERVAL):
+        if pid is None or await _exits_within(pid, LOG_TRIM_INTERVAL_SECONDS):
             log.warning("PostgreSQL exited unexpectedly; restarting it.")
             try:
                 await _in_thread(postgres.start)
             except ConfigError as error:
                 log.error("%s", error.message)
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(RESTART_INTERVAL_SECONDS)
         await _in_thread(postgres.trim_log)
 
 
-async def _ends(pid: int, within: float) -> bool:
-    """Return True as soon as a process exits, or False after `within` seconds."""
+async def _exits_within(pid: int, seconds: float) -> bool:
+    """Return True as soon as a process exits, or False after `seconds` seconds."""
     try:
-        handle = os.pidfd_open(pid)
+        pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
-    loop, gone = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(handle, gone.set)
+    loop, exited = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(pidfd, exited.set)
     try:
-        await timers.wait_for(gone, within)
-        return gone.is_set()
+        await timers.wait_for(exited, seconds)
+        return exited.is_set()
     finally:
-        loop.remove_reader(handle)
-        os.close(handle)
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
 
 
 async def _in_thread(function: Callable[[], T]) -> T:

@@ -44,8 +44,8 @@ def find_data(environment: Mapping[str, str]) -> Path:
         values = tomllib.loads(config_file(environment).read_text(encoding="utf-8"))
     except (OSError, RuntimeError, tomllib.TOMLDecodeError, UnicodeDecodeError):
         values = {}
-    found = values.get("data")
-    return Path(found) if isinstance(found, str) and found else default_data()
+    data = values.get("data")
+    return Path(data) if isinstance(data, str) and data else default_data()
 
 
 def _is_ours(file: Path, data: Path) -> bool:

@@ -2,5 +2,5 @@
 
 `object_store.py` stores the bytes of artifacts, `artifacts.py` uploads and downloads them,
 `log_store.py` keeps logs. `artifact_references.py` records which tasks and schedules use an
-artifact, and `artifact_gc.py` removes unused ones.
+artifact, and `artifact_gc.py` removes unused ones. Start with `artifacts.py`.
 """

@@ -2,5 +2,6 @@
 
 `auditor.py` checks the tables against invariants, page by page (`audit_checks.py`), and
 `repairer.py` corrects what can be corrected safely. `retention.py` drops days of history;
-`plan_retention.py` removes earlier the history of tenants whose plans keep it for less long.
+`plan_retention.py` removes the history of tenants whose plans have a shorter retention. Start with
+`auditor.py`.
 """

@@ -1,7 +1,7 @@
 """Removes the cgroups of agents that were killed together with their supervisors.
 
-An agent sweeps those of its own folder only, when it comes back; those of a test never do. And
-no other agent can do it for them: a group that is empty may be that of one that idles.
+An agent sweeps only the cgroups of its own data folder, when it starts again, and the agents of
+tests never do. No other agent can sweep them: an empty cgroup may belong to an idle agent.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from duly.agent.limits import cgroup_hierarchies
 
 
 def remove(folders: Iterable[Path]) -> None:
-    """Kill and remove whatever agents with these data folders have left; they are gone."""
+    """Kill and remove the cgroups of ended agents with these data folders."""
     for data in folders:
         if data.is_dir():
             cgroup_hierarchies.sweep(identity.instance_name(data))

@@ -14,7 +14,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-ANYWHERE = ["base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'"]
+COMMON_POLICY = ["base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'"]
 POLICY = "; ".join(
     [
         "default-src 'none'",
@@ -25,10 +25,10 @@ POLICY = "; ".join(
         "img-src 'self' data:",
         "font-src 'self'",
         "connect-src 'self'",
-        *ANYWHERE,
+        *COMMON_POLICY,
     ]
 )
-PLAIN_POLICY = "; ".join(["default-src 'none'", "style-src 'unsafe-inline'", *ANYWHERE])
+PLAIN_POLICY = "; ".join(["default-src 'none'", "style-src 'unsafe-inline'", *COMMON_POLICY])
 HEADERS: Headers = [
     (b"cache-control", b"no-store"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -42,7 +42,7 @@ CONTENT_POLICY = b"content-security-policy"
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Response:
     """A response of the gate itself: a page or a redirect."""
 
     status: int
@@ -63,25 +63,25 @@ class Reply:
         await send({"type": "http.response.body", "body": body})
 
 
-def go_on(where: str, *headers: tuple[bytes, bytes]) -> Reply:
+def redirect(target: str, *headers: tuple[bytes, bytes]) -> Response:
     """Redirect the browser to another page of the dashboard."""
-    return Reply(303, headers=[(b"location", where.encode()), *headers])
+    return Response(303, headers=[(b"location", target.encode()), *headers])
 
 
-def guarded(send: Send) -> Send:
+def with_security_headers(send: Send) -> Send:
     """Set the security headers on every response, overriding those of the app."""
-    ours = {name for name, _ in HEADERS} | {CONTENT_POLICY}
+    own_names = {name for name, _ in HEADERS} | {CONTENT_POLICY}
 
-    async def guarded(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            kept = [
+            other_headers = [
                 header
                 for header in message.get("headers", [])
-                if header[0].lower() not in ours
+                if header[0].lower() not in own_names
                 and not header[0].lower().startswith(b"access-control-")
             ]
             policy = (CONTENT_POLICY, POLICY.encode())
-            message = {**message, "headers": [*kept, *HEADERS, policy]}
+            message = {**message, "headers": [*other_headers, *HEADERS, policy]}
         await send(message)
 
-    return guarded
+    return send_with_headers

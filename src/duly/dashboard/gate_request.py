@@ -6,19 +6,17 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from duly.dashboard.answers import Receive, Scope
+from duly.dashboard.responses import Receive, Scope
 
-LARGEST = 16 * 1024
-"""Maximum size of a form in bytes."""
-PATIENCE = 10.0
-"""Timeout in seconds for receiving a form."""
-FORM = "application/x-www-form-urlencoded"
-OWN_PAGES = re.compile(r"/(?:\?task=[0-9]{1,19})?")
+MAX_FORM_BYTES = 16 * 1024
+FORM_TIMEOUT_SECONDS = 10.0
+FORM_TYPE = "application/x-www-form-urlencoded"
+KNOWN_PAGES = re.compile(r"/(?:\?task=[0-9]{1,19})?")
 """The pages to which a login may redirect; any other target could be a foreign site."""
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class GateRequest:
     """The parts of a request that the gate examines before it does anything."""
 
     method: str
@@ -28,7 +26,7 @@ class Visit:
     is_secure: bool = False
 
     @classmethod
-    def of(cls, scope: Scope) -> "Visit":
+    def of(cls, scope: Scope) -> "GateRequest":
         """Read an ASGI scope."""
         return cls(
             method=scope.get("method", "GET"),
@@ -42,7 +40,7 @@ class Visit:
         """Return all cookies called `name`: another program on the host may have set one too."""
         # By hand: http.cookies drops all cookies if it dislikes one, such as another program's.
         pairs = (part.strip().partition("=") for part in self.headers.get(b"cookie", "").split(";"))
-        return [value for found, _, value in pairs if found == name]
+        return [value for key, _, value in pairs if key == name]
 
     def is_foreign(self, bound: str) -> bool:
         """Return True if a foreign page could have made this request.
@@ -53,25 +51,25 @@ class Visit:
         """
         host = self.headers.get(b"host", "")
         origin = self.headers.get(b"origin")
-        if not is_own_name(host, bound):
+        if not is_own_host(host, bound):
             return True
         if origin is None:
             return self.method not in ("GET", "HEAD")
         return origin.partition("://")[2] != host
 
     @property
-    def where(self) -> str:
+    def target(self) -> str:
         """The requested page, to return to it after the login."""
         task = self.query.get("task")
-        return own_page(f"{self.path}?task={quote(task)}" if task else self.path)
+        return known_page(f"{self.path}?task={quote(task)}" if task else self.path)
 
 
-def own_page(text: str) -> str:
+def known_page(text: str) -> str:
     """Return `text` if it is a page of the dashboard, else the path of the overview."""
-    return text if OWN_PAGES.fullmatch(text) else "/"
+    return text if KNOWN_PAGES.fullmatch(text) else "/"
 
 
-def is_own_name(host: str, bound: str) -> bool:
+def is_own_host(host: str, bound: str) -> bool:
     """Return True if `host`, as sent by a browser, can only mean this machine.
 
     A foreign name server cannot point an IP address elsewhere, and `localhost` is resolved by the
@@ -90,17 +88,17 @@ def is_own_name(host: str, bound: str) -> bool:
     return True
 
 
-async def read_form(visit: Visit, receive: Receive) -> dict[str, str] | None:
+async def read_form(request: GateRequest, receive: Receive) -> dict[str, str] | None:
     """Return the fields of a form; None if it is not a form, is too large, or times out."""
-    if visit.headers.get(b"content-type", "").partition(";")[0].strip().lower() != FORM:
+    if request.headers.get(b"content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
         return None
     body = b""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(FORM_TIMEOUT_SECONDS):
             while True:
                 message = await receive()
                 body += message.get("body", b"")
-                if len(body) > LARGEST or message["type"] == "http.disconnect":
+                if len(body) > MAX_FORM_BYTES or message["type"] == "http.disconnect":
                     return None
                 if not message.get("more_body"):
                     return _pairs(body)

@@ -12,15 +12,14 @@ from duly.dashboard.sessions import Session
 from duly.dashboard.visitor import ADMINISTRATOR, Visitor
 from duly.errors import DulyError, LimitExceeded, Unauthenticated, Unavailable, Unreachable
 
-IMPATIENT = Patience(total=timedelta(0))
+NO_RETRIES = Patience(total=timedelta(0))
 """No retries inside a call: the page itself polls again, and shows the problem meanwhile."""
-CHECKING = 20.0
-"""Timeout in seconds for the server to check a password."""
-WRONG = "The tenant, the user or the password is wrong."
-SILENT = "The server does not answer. Try again in a moment."
+LOGIN_TIMEOUT_SECONDS = 20.0
+WRONG_CREDENTIALS = "The tenant, the user or the password is wrong."
+NO_RESPONSE = "The server does not answer. Try again in a moment."
 
 
-class Entrance:
+class Authenticator:
     """Creates sessions for people with a valid password or link."""
 
     def __init__(self, url: str, ca_file: str | None = None, link: Link | None = None) -> None:
@@ -36,23 +35,23 @@ class Entrance:
 
     async def log_in(self, tenant: str, user: str, password: str) -> Session:
         """Return a new session of a user; raises the errors that `refusal` describes."""
-        async with asyncio.timeout(CHECKING), self._client(None) as client:
+        async with asyncio.timeout(LOGIN_TIMEOUT_SECONDS), self._client(None) as client:
             key = await client.log_in(tenant, user, password)
         visitor = Visitor(frozenset(key["scopes"]), key["tenant"], key["user"])
-        lasts = _instant(key["expires_at"]) - _instant(key["created_at"])
-        return Session(self._client(key["key"]), visitor, lasts.total_seconds())
+        lifetime = _parse_time(key["expires_at"]) - _parse_time(key["created_at"])
+        return Session(self._client(key["key"]), visitor, lifetime.total_seconds())
 
     def open_link(self, token: str) -> Session | Opening:
         """Exchange the link's token, once, for an administrator's session; else return why not."""
         if self._link is None or self._file is None:
             return Opening.VOID
         opening = self._file.open(token)
-        if opening is not Opening.LET_IN:
+        if opening is not Opening.ACCEPTED:
             return opening
         return Session(self._client(self._link.key), ADMINISTRATOR)
 
     def _client(self, key: str | None) -> AsyncClient:
-        return AsyncClient(self._url, key, ca_file=self._ca_file, patience=IMPATIENT)
+        return AsyncClient(self._url, key, ca_file=self._ca_file, patience=NO_RETRIES)
 
 
 def refusal(error: Exception) -> tuple[int, str, timedelta | None]:
@@ -64,15 +63,15 @@ def refusal(error: Exception) -> tuple[int, str, timedelta | None]:
         case LimitExceeded():
             return 429, error.message, error.retry_after
         case Unreachable() | OSError() | TimeoutError():
-            return 503, SILENT, None
+            return 503, NO_RESPONSE, None
         case Unavailable():
             return 503, error.message, error.retry_after
         case Unauthenticated():
             return 401, error.message, None
         case DulyError():
-            return 401, WRONG, None
+            return 401, WRONG_CREDENTIALS, None
     raise error
 
 
-def _instant(text: str | None) -> datetime:
+def _parse_time(text: str | None) -> datetime:
     return datetime.fromisoformat(text or "")
