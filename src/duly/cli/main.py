@@ -154,6 +154,10 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
             "fleet.bench:bench",
             "Benchmark the installation: submit rate, run rate and start latency.",
         ),
+        "simulate": CommandEntry(
+            "fleet.simulate:simulate",
+            "Simulate a workload on a fleet: waits, utilisation, fairness. Needs no server.",
+        ),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

@@ -1,0 +1,62 @@
+"""Well-known policies to compare with: they see neither tenants nor queues."""
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from datetime import datetime, timedelta
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+from duly.policy.queueing import Order
+from duly.sim.subqueues import SortKey, SubqueueKey
+from duly.sim.task import SimTask
+from duly.sim.workload import Workload
+
+
+def arrival(task: SimTask) -> tuple[Any, ...]:
+    """First come, first served."""
+    return task.arrived, task.id
+
+
+def run_time(task: SimTask) -> tuple[Any, ...]:
+    """Shortest first, by the true run time, which no real scheduler knows."""
+    return task.run_time, task.id
+
+
+def deadline(task: SimTask) -> tuple[Any, ...]:
+    """Earliest start_by first."""
+    return task.start_by, task.id
+
+
+BASELINES: Mapping[str, Callable[[SimTask], tuple[Any, ...]]] = {
+    "fifo": arrival,
+    "sjf": run_time,
+    "edf": deadline,
+}
+
+
+class GlobalOrder:
+    """One order over the tasks of all tenants."""
+
+    def __init__(self, key: SortKey, workload: Workload) -> None:
+        self.key = key
+        self._shapes = workload.shapes
+
+    def order(self, waiting: Set[int], now: datetime) -> Order:
+        """Return an order without queues: holds depend on it."""
+        return Order({}, self._shapes, (), now=now, urgent_slack=timedelta(0), peak_percent=100)
+
+    def window(
+        self,
+        subqueues: Mapping[SubqueueKey, Sequence[SimTask]],
+        size: int,
+        order: Order,
+        now: float,
+    ) -> Sequence[SimTask]:
+        """Return the first tasks of all subqueues."""
+        return list(islice(merge(*subqueues.values(), key=self.key), size))
+
+    def observe(self, unplaced: Sequence[SimTask]) -> None:
+        """Remember nothing."""
+
+    def idle(self, now: float) -> None:
+        """Remember nothing."""
