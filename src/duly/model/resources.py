@@ -69,21 +69,44 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def count_fitting(self, needs: "Resources", declared: "Resources", limit: int) -> int:
         """Return how many times `needs` fits, up to `limit`; see `shortage` for `declared`."""
-        for kind, amount in needs.items():
-            if amount <= 0 or (kind in OPTIONAL_KINDS and not getattr(declared, kind)):
-                continue
-            there = getattr(self, kind) if kind in KINDS else self.extra.get(kind, 0)
-            limit = min(limit, max(there, 0) // amount)
-        return limit
+        # Unrolled: this runs for every pair of a node and a group of equal tasks.
+        if (needed := needs.cpu_milli) > 0 and (fit := self.cpu_milli // needed) < limit:
+            limit = fit
+        if (needed := needs.memory_mb) > 0 and (fit := self.memory_mb // needed) < limit:
+            limit = fit
+        if (needed := needs.disk_mb) > 0 and (fit := self.disk_mb // needed) < limit:
+            limit = fit
+        if (needed := needs.ports) > 0 and (fit := self.ports // needed) < limit:
+            limit = fit
+        if needs.iops > 0 and declared.iops:
+            limit = min(limit, self.iops // needs.iops)
+        if needs.bandwidth_mbps > 0 and declared.bandwidth_mbps:
+            limit = min(limit, self.bandwidth_mbps // needs.bandwidth_mbps)
+        for kind, needed in needs.extra.items():
+            if needed > 0:
+                limit = min(limit, self.extra.get(kind, 0) // needed)
+        return limit if limit > 0 else 0
 
     def share_of(self, capacity: "Resources") -> float:
         """Return the largest share that any kind takes of `capacity`, from 0 to 1 and beyond."""
-        shares = [0.0]
-        for kind, amount in self.items():
-            whole = getattr(capacity, kind) if kind in KINDS else capacity.extra.get(kind, 0)
-            if whole:
-                shares.append(amount / whole)
-        return max(shares)
+        # Unrolled: this scores every node that a task fits on.
+        largest = 0.0
+        if whole := capacity.cpu_milli:
+            largest = max(largest, self.cpu_milli / whole)
+        if whole := capacity.memory_mb:
+            largest = max(largest, self.memory_mb / whole)
+        if whole := capacity.disk_mb:
+            largest = max(largest, self.disk_mb / whole)
+        if whole := capacity.iops:
+            largest = max(largest, self.iops / whole)
+        if whole := capacity.bandwidth_mbps:
+            largest = max(largest, self.bandwidth_mbps / whole)
+        if whole := capacity.ports:
+            largest = max(largest, self.ports / whole)
+        for kind, amount in self.extra.items():
+            if whole := capacity.extra.get(kind, 0):
+                largest = max(largest, amount / whole)
+        return largest
 
 
 NO_RESOURCES = Resources()

@@ -21,6 +21,6 @@ def simulate(
 ) -> tuple[Simulation, Report]:
     """Run a workload under a policy."""
     simulation = Simulation(workload, policy, seed)
-    began = time.perf_counter()
+    began = time.process_time()
     simulation.run(progress)
-    return simulation, make_report(simulation, policy, time.perf_counter() - began)
+    return simulation, make_report(simulation, policy, time.process_time() - began)

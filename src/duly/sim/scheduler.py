@@ -101,7 +101,8 @@ class Scheduler:
         starts = [Start(task, placed[task.id]) for task, _ in asked if task.id in placed]
         unplaced = [entry for entry in asked if entry[0].id not in placed]
         self._policy.observe([task for task in window if task.id not in placed])
-        return Round(starts, unplaced, is_truncated=len(window) == size)
+        waiting = sum(self._waiting.counts[shape_id] for shape_id in slots) + len(candidates)
+        return Round(starts, unplaced, is_truncated=len(window) == size < waiting)
 
     def _count_slots(self) -> dict[int, int]:
         """Return how many tasks of each waiting shape fit now, up to a window; none with 0."""

@@ -28,6 +28,8 @@ from duly.sim.world import World
 POLICIES = ("duly", *BASELINES)
 BATCHES_PER_PROGRESS = 500
 DEFAULT_MAX_ATTEMPTS = 3
+MAX_FRUITLESS_WINDOWS = 2
+"""Windows of which nothing can start, because room is held, before an instant is over."""
 Progress = Callable[[float], None]
 """Called now and then with the simulated time, in seconds."""
 
@@ -114,6 +116,7 @@ class Simulation:
         held: list[tuple[SimTask, Ask]] = []
         skipped: set[SubqueueKey] = set()
         has_started = False
+        fruitless = 0
         while self.waiting.counts:
             decided = self._scheduler.round(now, held, skipped)
             if decided is None:
@@ -124,7 +127,8 @@ class Simulation:
             if observer is not None:
                 observer.after_round(self, decided)
             unplaced = {(task.tenant_id, task.shape_id) for task, _ in decided.unplaced}
-            if not decided.is_truncated or not (decided.starts or unplaced - skipped):
+            fruitless = 0 if decided.starts else fruitless + 1
+            if not decided.is_truncated or fruitless == MAX_FRUITLESS_WINDOWS:
                 break
             skipped |= unplaced
             held = [entry for entry in decided.unplaced if entry[1].may_hold]
