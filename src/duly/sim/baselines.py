@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from duly.policy.queueing import Order
+from duly.policy.turns import Turn
 from duly.sim.subqueues import SortKey, SubqueueKey
 from duly.sim.task import SimTask
 from duly.sim.workload import Workload
@@ -51,12 +52,10 @@ class GlobalOrder:
         size: int,
         order: Order,
         now: float,
-    ) -> Sequence[SimTask]:
+    ) -> Sequence[Turn[SimTask]]:
         """Return the first tasks of all subqueues."""
-        return list(islice(merge(*subqueues.values(), key=self.key), size))
+        tasks = islice(merge(*subqueues.values(), key=self.key), size)
+        return [Turn(task, is_entitled=True) for task in tasks]
 
-    def observe(self, unplaced: Sequence[SimTask]) -> None:
-        """Remember nothing."""
-
-    def idle(self, now: float) -> None:
+    def settle(self, chosen: int, started: Sequence[object]) -> None:
         """Remember nothing."""

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from duly.model.node import Offer
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Shape
-from duly.policy import placement
 from duly.sim.task import SimTask
 from duly.sim.workload import NodeGroup
 
@@ -137,8 +136,7 @@ class Cluster:
         count, cpu = 0, shape.needs.cpu_milli
         for nodes in self._alike.values():
             if nodes[0].free.cpu_milli >= cpu:
-                each = placement.placeable_count(shape, (nodes[0].offer,), limit)
-                count += each * len(nodes)
+                count += len(nodes) * _slots(shape, nodes[0], limit)
                 if count >= limit:
                     return limit
         return count
@@ -156,10 +154,10 @@ class Cluster:
             if nodes[0].free.cpu_milli < least_cpu:
                 continue
             # One more than are needed: tasks may have a node to avoid.
-            needed, offer = 1, nodes[0].offer
+            needed = 1
             if len(nodes) > 1:
                 for shape, count in shapes:
-                    if each := placement.placeable_count(shape, (offer,), count):
+                    if each := _slots(shape, nodes[0], count):
                         needed += -(-count // each)
             offers += [node.offer for node in nodes[:needed]]
         return offers
@@ -239,6 +237,12 @@ def _amounts(free: Resources) -> tuple[object, ...]:
         free.cpu_milli, free.memory_mb, free.disk_mb, free.iops, free.bandwidth_mbps, free.ports,
         tuple(free.extra.items()),
     )  # fmt: skip
+
+
+def _slots(shape: Shape, node: Node, limit: int) -> int:
+    if shape.requires and shape.missing(node.labels):
+        return 0
+    return node.free.count_fitting(shape.needs, node.capacity, limit)
 
 
 def _next_end(node: Node) -> float:

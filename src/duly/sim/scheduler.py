@@ -5,24 +5,31 @@ fits, takes the window in the order of turns, and places it.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
 from duly.model.queue import Queue
-from duly.policy import placement, turns
+from duly.policy import placement, queueing, turns
 from duly.policy.placement import Ask
 from duly.policy.queueing import Order, rank
-from duly.policy.shares import SHARED_KINDS, Pool, PoolShares, RecentUse, contested_kinds
+from duly.policy.recent_use import RecentUse
+from duly.policy.shares import (
+    SHARED_KINDS,
+    Competitors,
+    Pool,
+    PoolShares,
+    contested_kinds,
+    has_special_kinds,
+)
+from duly.policy.turns import Shares, Turn
 from duly.sim.cluster import Cluster, PoolKey, pool_key
 from duly.sim.subqueues import SortKey, SubqueueKey, Waiting
 from duly.sim.task import SimTask, instant
 from duly.sim.workload import Workload
 
 MAX_HOLD_CANDIDATES = 30
-OBSERVATION_INTERVAL = 1.0
-"""Recent use is brought up to date this often, in seconds, while nothing starts."""
 
 
 class Start(NamedTuple):
@@ -56,14 +63,11 @@ class TurnPolicy(Protocol):
         size: int,
         order: Order,
         now: float,
-    ) -> Sequence[SimTask]:
+    ) -> Sequence[Turn[SimTask]]:
         """Return the first tasks of the subqueues."""
 
-    def observe(self, unplaced: Sequence[SimTask]) -> None:
-        """Take note of the last window, some of which could not be placed."""
-
-    def idle(self, now: float) -> None:
-        """Take note that tasks may have ended, and nothing started."""
+    def settle(self, chosen: int, started: Sequence[Start]) -> None:
+        """Take note of what has started of the tasks that were chosen."""
 
 
 class Scheduler:
@@ -95,12 +99,12 @@ class Scheduler:
         candidates = self._hold_candidates(slots, skipped, order)
         size += len(candidates)
         window = self._policy.window(subqueues | candidates, size, order, now)
-        asked = [*held, *[(task, self._ask(task, order)) for task in window]]
+        asked = [*held, *self._asks(window, order)]
         placements = self._place([ask for _, ask in asked], slots, now)
         placed = {each.task: each.incarnation for each in placements}
         starts = [Start(task, placed[task.id]) for task, _ in asked if task.id in placed]
         unplaced = [entry for entry in asked if entry[0].id not in placed]
-        self._policy.observe([task for task in window if task.id not in placed])
+        self._policy.settle(len(window), starts)
         waiting = sum(self._waiting.counts[shape_id] for shape_id in slots) + len(candidates)
         return Round(starts, unplaced, is_truncated=len(window) == size < waiting)
 
@@ -145,16 +149,15 @@ class Scheduler:
         first = islice(first_of_tenant.values(), MAX_HOLD_CANDIDATES)
         return {key: (head,) for key, head in first}
 
-    def _ask(self, task: SimTask, order: Order) -> Ask:
-        shape_id = task.shape_id
-        return Ask(
-            task.id,
-            shape_id,
-            self._shapes[shape_id],
-            task.avoid_node_id,
-            task.execution_cap,
-            order.qualifies_for_hold(task),
-        )
+    def _asks(self, window: Sequence[Turn[SimTask]], order: Order) -> Iterator[tuple[SimTask, Ask]]:
+        """Yield what to place; a hold is for entitled tasks, or the tenant lowest in recent use."""
+        lowest = next((turn.task.tenant_id for turn in window if not turn.is_entitled), None)
+        shapes, qualifies = self._shapes, order.qualifies_for_hold
+        for task, is_entitled in window:
+            shape_id, tenant_id = task.shape_id, task.tenant_id
+            may_hold = (is_entitled or tenant_id == lowest) and qualifies(task)
+            avoid, cap = task.avoid_node_id, task.execution_cap
+            yield task, Ask(task.id, shape_id, shapes[shape_id], avoid, cap, may_hold, tenant_id)
 
     def _place(
         self, asks: Sequence[Ask], slots: Mapping[int, int], now: float
@@ -183,14 +186,9 @@ class FairTurns:
         self._recent: dict[PoolKey, RecentUse] = {}
         self._pools: dict[tuple[PoolKey, tuple[str, ...]], Pool] = {}
         self._pools_revision = -1
-        self._has_extra_kinds = any(
-            amount > 0 and kind not in SHARED_KINDS
-            for shape in self._shapes.values()
-            for kind, amount in shape.needs.items()
-        )
-        self._observed_at = 0.0
-        self._shares: dict[PoolKey, PoolShares] = {}
-        """Of the last window."""
+        self._has_special_kinds = any(map(has_special_kinds, self._shapes.values()))
+        self._shares: Shares | None = None
+        """Of the last window; None if only one tenant had tasks."""
 
     def order(self, waiting: Set[int], now: datetime) -> Order:
         """Return the order of queues in a round; `waiting` are the shapes that have tasks."""
@@ -211,41 +209,40 @@ class FairTurns:
         size: int,
         order: Order,
         now: float,
-    ) -> Sequence[SimTask]:
+    ) -> Sequence[Turn[SimTask]]:
         """Return the first tasks by turns, charged to their tenants."""
-        self._shares = {}
+        if self._waiting.has_one_tenant:
+            self._shares = None
+            tasks = chain.from_iterable(subqueues.values())
+            return [Turn(task, True) for task in queueing.window(tasks, size, order)]
+        pools: dict[PoolKey, PoolShares] = {}
         by_shape: dict[int, PoolShares] = {}
         for _, shape_id in subqueues:
             if shape_id not in by_shape:
-                by_shape[shape_id] = self._pool_shares(self._pool_of[shape_id], order, now)
-        shares = turns.Shares(by_shape, self._shapes)
-        return [turn.task for turn in turns.take(subqueues, size, order, shares, order.gate())]
+                key = self._pool_of[shape_id]
+                if key not in pools:
+                    pools[key] = self._pool_shares(key, order, now)
+                by_shape[shape_id] = pools[key]
+        self._shares = Shares(by_shape, self._shapes, now)
+        return turns.take(subqueues, size, order, self._shares, order.gate())
 
-    def observe(self, unplaced: Sequence[SimTask]) -> None:
+    def settle(self, chosen: int, started: Sequence[Start]) -> None:
         """Take what tenants hold after the round into their recent use."""
-        for task in unplaced:
-            shares = self._shares[self._pool_of[task.shape_id]]
-            shares.hold_shape(task.tenant_id, task.shape_id, self._shapes[task.shape_id], -1)
-        for shares in self._shares.values():
-            shares.observe()
-
-    def idle(self, now: float) -> None:
-        """Take into account that tasks have ended while nothing could start."""
-        if now >= self._observed_at + OBSERVATION_INTERVAL:
-            self._observed_at = now
-            for key in self._recent:
-                self._divide(key, (), now).observe()
+        if (shares := self._shares) is None:
+            return
+        if len(started) < chosen:
+            shares.reset()
+            for task, _ in started:
+                shares.pools[task.shape_id].charge(task.tenant_id, shares.fractions(task.shape_id))
+        for pool in set(shares.pools.values()):
+            pool.settle()
 
     def _pool_shares(self, key: PoolKey, order: Order, now: float) -> PoolShares:
-        if (shares := self._shares.get(key)) is None:
-            self._observed_at = now
-            shares = self._shares[key] = self._divide(key, self._competing(key, order), now)
-        return shares
-
-    def _divide(self, key: PoolKey, competing: Collection[int], now: float) -> PoolShares:
         """Return the shares of a pool, with what tenants hold there now."""
+        weights = self._workload.weights
         recent = self._recent.setdefault(key, RecentUse())
-        shares = PoolShares(self._pool(key), self._workload.weights, competing, recent, now)
+        competing = Competitors(self._competing(key, order), weights)
+        shares = PoolShares(self._pool(key), weights, competing, recent, now)
         for (tenant_id, shape_id), count in self._cluster.running[key].items():
             shares.hold_shape(tenant_id, shape_id, self._shapes[shape_id], count)
         return shares
@@ -275,7 +272,7 @@ class FairTurns:
 
     def _kinds(self) -> tuple[str, ...]:
         """Return the kinds of resources that count, by what waits and what runs."""
-        if not self._has_extra_kinds:
+        if not self._has_special_kinds:
             return SHARED_KINDS
         keys = {
             (tenant_id, shape_id)

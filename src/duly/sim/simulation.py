@@ -115,13 +115,11 @@ class Simulation:
             observer.after_events(self)
         held: list[tuple[SimTask, Ask]] = []
         skipped: set[SubqueueKey] = set()
-        has_started = False
         fruitless = 0
         while self.waiting.counts:
             decided = self._scheduler.round(now, held, skipped)
             if decided is None:
                 break
-            has_started = True
             for task, node_id in decided.starts:
                 self._start(task, self.cluster.nodes[node_id], now)
             if observer is not None:
@@ -132,8 +130,6 @@ class Simulation:
                 break
             skipped |= unplaced
             held = [entry for entry in decided.unplaced if entry[1].may_hold]
-        if not has_started:
-            self.policy.idle(now)
         if observer is not None:
             observer.after_rounds(self)
 

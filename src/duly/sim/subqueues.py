@@ -72,6 +72,13 @@ class Waiting:
         self._since: dict[tuple[PoolKey, int], float] = {}
         self.backlogged: dict[int, list[tuple[float, float]]] = {}
         """From when to when each tenant had tasks waiting in a pool without a break."""
+        self._tenants: dict[int, int] = {}
+        """The number of subqueues of each tenant that has any."""
+
+    @property
+    def has_one_tenant(self) -> bool:
+        """Return True if the tasks of only one tenant wait."""
+        return len(self._tenants) == 1
 
     def push(self, task: SimTask, now: float) -> None:
         """Let a task wait."""
@@ -81,6 +88,7 @@ class Waiting:
             self.counts[shape_id] = 0
         if (subqueue := subqueues.get(tenant_id)) is None:
             subqueue = subqueues[tenant_id] = Subqueue(self._key)
+            self._tenants[tenant_id] = self._tenants.get(tenant_id, 0) + 1
         subqueue.push(task)
         self.counts[shape_id] += 1
         if shape_id not in self._off_peak:
@@ -100,6 +108,9 @@ class Waiting:
         self.counts[shape_id] -= 1
         if not subqueue:
             del subqueues[tenant_id]
+            self._tenants[tenant_id] -= 1
+            if not self._tenants[tenant_id]:
+                del self._tenants[tenant_id]
             if not subqueues:
                 del self.by_shape[shape_id], self.counts[shape_id]
         if shape_id not in self._off_peak:
