@@ -8,17 +8,19 @@
 #   make docs    writes the generated pages anew, and builds the site: build/site
 #   make bench   measures Duly beside what this machine can do; PARTS=submit,latency for some
 #   make bench-peers  measures Duly beside other queues, fetched into throw-away environments
+#   make simulate  200 small random worlds in the simulator, with invariants checked
 #   make torture 2,000 orders of statements, the fault tests, and 20 minutes of faults under load
 
 unexport PYTHONDONTWRITEBYTECODE  # every process would compile all of Duly again: 0.3 s each
 
 PEERS ?=
+SEEDS ?=
 PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 TORTURE_ARGS ?= --minutes 20
 # What speaks to a library; the layers below do not, but for msgspec.
 LOWEST_TESTS ?= $(addprefix tests/,agent api cli client dashboard http launch model store)
 
-.PHONY: demo up test test-lowest tests check checks docs bench bench-peers torture
+.PHONY: demo up test test-lowest tests check checks docs bench bench-peers simulate torture
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -71,6 +73,10 @@ bench:
 bench-peers:
 	@scripts/setup
 	@.venv/bin/python -m benchmarks.peers $(PEERS)
+
+simulate:
+	@scripts/setup dev
+	.venv/bin/python -m tests.sim $(SEEDS)
 
 torture:
 	@scripts/setup dev

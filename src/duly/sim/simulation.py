@@ -126,12 +126,19 @@ class Simulation:
                 observer.after_round(self, decided)
             unplaced = {(task.tenant_id, task.shape_id) for task, _ in decided.unplaced}
             fruitless = 0 if decided.starts else fruitless + 1
-            if not decided.is_truncated or fruitless == MAX_FRUITLESS_WINDOWS:
+            if not self._has_more(decided) or fruitless == MAX_FRUITLESS_WINDOWS:
                 break
             skipped |= unplaced
             held = [entry for entry in decided.unplaced if entry[1].may_hold]
         if observer is not None:
             observer.after_rounds(self)
+
+    def _has_more(self, decided: Round) -> bool:
+        """Return True if another window of this instant may start more tasks."""
+        if decided.is_truncated:
+            return True
+        # What was chosen and not placed has kept off-peak tasks out of the window.
+        return bool(decided.unplaced) and not self._off_peak.isdisjoint(self.waiting.counts)
 
     def _start(self, task: SimTask, node: Node, now: float) -> None:
         self.waiting.remove(task, now)
