@@ -27,9 +27,7 @@ def waits(simulation, tenants=None, classes=None):
 
 
 def shares_of_weights():
-    backlog = [
-        tenant(f"weight-{weight}", burst(2000), weight=weight) for weight in (1, 2, 4)
-    ]
+    backlog = [tenant(f"weight-{weight}", burst(2000), weight=weight) for weight in (1, 2, 4)]
     simulation = run(
         workload(backlog, [task_class(run_time=VARIED)], [nodes(1, 10)], duration=600.0)
     )

@@ -1,0 +1,77 @@
+"""`duly simulate` needs no server, and says what a workload would give."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from tests.cli.test_main import run
+from tests.sim.test_workload_file import SMALL
+
+
+@pytest.fixture
+def workload(tmp_path):
+    file = tmp_path / "small.toml"
+    file.write_text(SMALL)
+    return file
+
+
+def test_the_json_of_a_run_has_the_documented_fields(workload):
+    done = run("simulate", workload, "--seed", "7", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["seed"] == 7 and report["policy"] == "duly" and report["tasks"] > 50
+    assert set(report["utilisation"]) == {"mean", "peak", "trough"}
+    assert set(report["waits"]["small"]) == {"p50", "p95", "p99"}
+    assert {"share", "p95_wait"} <= set(report["tenants"]["one"])
+    assert {
+        "missed_tolerances", "jain", "preemptions", "lives_per_second", "mean_bounded_slowdown",
+    } <= set(report)  # fmt: skip
+
+
+def test_the_same_seed_prints_the_same_figures(workload):
+    first, second = (json.loads(run("simulate", workload, "-o", "json").stdout) for _ in range(2))
+    first.pop("lives_per_second"), second.pop("lives_per_second")
+    assert first == second
+
+
+def test_policies_and_numbers_of_nodes_are_compared_in_rows(workload):
+    done = run("simulate", workload, "--nodes", "1..2", "--policy", "duly,fifo", "-o", "jsonl")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["nodes"], row["policy"]) for row in rows] == [
+        (1, "duly"), (1, "fifo"), (2, "duly"), (2, "fifo"),
+    ]  # fmt: skip
+    table = run("simulate", workload, "--nodes", "1..2").stdout
+    assert "SMALL P95" in table and table.count("\nduly") == 2
+
+
+def test_the_picture_is_svg(workload, tmp_path):
+    picture = tmp_path / "picture.svg"
+    done = run("simulate", workload, "--picture", picture)
+    assert done.returncode == 0, done.stderr
+    root = ElementTree.parse(picture).getroot()
+    assert root.tag.endswith("svg")
+    texts = [each.text for each in root.iter() if each.tag.endswith("text")]
+    assert "Utilisation" in texts and "one" in texts
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["--policy", "lifo"], 2, "There is no policy 'lifo'"),
+        (["--nodes", "few"], 2, "Use a number, or a range like 90..110."),
+        (["--nodes", "9..3"], 2, "at least 1"),
+        (["--tenants", "host"], 2, "Tenants are by user or group."),
+        (["--output", "csv"], 2, "use json"),
+    ],
+)
+def test_a_wrong_flag_is_refused(workload, args, code, message):
+    done = run("simulate", workload, *args)
+    assert (done.returncode, message in done.stderr) == (code, True)
+
+
+def test_a_wrong_workload_is_refused_with_its_line(workload):
+    workload.write_text(SMALL.replace("cpu = 4", "cpus = 4"))
+    done = run("simulate", workload)
+    assert done.returncode == 1
+    assert "line 5: There is no 'cpus' in [[nodes]]; did you mean 'cpu'?" in done.stderr
