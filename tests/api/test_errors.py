@@ -1,3 +1,4 @@
+import asyncio
 import logging
 from dataclasses import replace
 from datetime import timedelta
@@ -100,3 +101,25 @@ async def test_without_a_database_the_server_says_so(api, components):
 
 async def test_the_server_names_no_product(real):
     assert "server" not in (await real.call("GET", "/healthz")).headers
+
+
+async def test_a_request_that_a_stopping_server_breaks_off_is_to_be_tried_again(api):
+    task = (await api.submit())["id"]
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        waiting = group.create_task(api.call("GET", f"/v1/tasks/{task}?wait=20"))
+        while not api.components.wakeups.listener_count:
+            await asyncio.sleep(0)
+        waiting.cancel()
+    answer = waiting.result()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
+    assert "stopping" in answer.json()["error"]["message"]
+
+
+async def test_a_stopping_server_answers_who_waits_for_a_task(api):
+    task = (await api.submit())["id"]
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        waiting = group.create_task(api.get(f"/v1/tasks/{task}?wait=20"))
+        while not api.components.wakeups.listener_count:
+            await asyncio.sleep(0)
+        api.components.wakeups.close()
+    assert waiting.result()["status"] == "waiting"

@@ -1,5 +1,6 @@
 """The ASGI application of a server's REST API: routing, authorization, error handling."""
 
+import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -25,6 +26,7 @@ from duly.api.tasks import (
     pause,
     tasks,
 )
+from duly.errors import Unavailable
 from duly.server.components import Components
 
 SECURITY_HEADERS = [
@@ -101,10 +103,13 @@ class Application:
         try:
             response = await self._respond(request)
             await response(scope, receive, send_more)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             if is_started:
                 # The status is sent; only a broken connection tells the client that it failed.
                 raise
+            if isinstance(error, asyncio.CancelledError):
+                # Only a server that stops cancels requests, those that take too long.
+                error = Unavailable("This server is stopping. Try again.")
             await error_response(request, error)(scope, receive, send_more)
 
     async def _respond(self, request: Request) -> ASGIApp:

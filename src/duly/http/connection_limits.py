@@ -23,6 +23,8 @@ MIN_READ_RATE = 4096
 """Bytes per second at which a client must read a response once the write buffer is full."""
 BODY_IS_COMPLETE = "duly.body_is_complete"
 """Set in the scope of a request that has arrived whole: its body is read without a timeout."""
+ABORT_CONNECTION = "duly.abort_connection"
+"""In the scope of every request: a function that closes its connection without another byte."""
 HEAD_TOO_LARGE_RESPONSE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -90,6 +92,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         """Start counting the bytes of the head."""
         self._has_advanced = self._is_in_head = True
         super().on_message_begin()
+        self.scope[ABORT_CONNECTION] = self.transport.abort  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, but not a trailer, which arrives after the head was acted on.

@@ -114,6 +114,7 @@ class Api(HttpServer):
             )
         )
         load_shedder.watch(self.server_state.connections)
+        self._components = components
         self.is_listening = asyncio.Event()
 
     @contextmanager
@@ -127,7 +128,9 @@ class Api(HttpServer):
         self.is_listening.set()
 
     async def run_until(self, stop: asyncio.Event, sock: socket.socket) -> None:
-        """Serve until `stop` is set, then finish open requests."""
+            self._components.wakeups.close()
+            self._components.polls.close()
+        """Serve until `stop` is set, then finish open requests; those that wait end at once."""
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(self.serve(sockets=[sock]))
             stopping = group.create_task(stop.wait())

@@ -76,3 +76,16 @@ async def test_the_recheck_interval_grows_with_the_listeners(wakeups):
         assert wakeups.recheck_interval(0.5) == 2.0
         assert wakeups.recheck_interval(3.0) == 3.0
     assert wakeups.recheck_interval(0.5) == 0.5
+
+
+async def test_nothing_is_waited_for_once_they_are_closed(wakeups):
+    async with asyncio.timeout(5):
+        with wakeups.listen(1) as listener:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(listener.wait(LONG))
+                await asyncio.sleep(0)
+                wakeups.close()
+            await listener.wait(LONG)
+        with wakeups.listen(2) as later:
+            await later.wait(LONG)
+    assert wakeups.is_closed

@@ -28,6 +28,21 @@ async def test_an_attempt_that_is_held_is_not_delivered_again(lab):
     assert [one.task for one in await node.starts(ref)] == [other]
 
 
+async def test_polls_are_answered_at_once_when_the_server_stops(lab):
+    node = await lab.node()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        poll = group.create_task(node.poll(wait=20))
+        while not lab.components.polls._wakeups._listeners:
+            await asyncio.sleep(0)
+        lab.components.polls.close()
+    assert poll.result() == wire.PollResponse(start=[], stop=[])
+    task = await lab.submit()
+    await lab.schedule()
+    async with asyncio.timeout(5):
+        assert [start.ref.task for start in (await node.poll(wait=20)).start] == [task]
+        assert (await node.poll(wait=20)).stop == []
+
+
 async def test_a_waiting_poll_is_woken_by_a_lease(lab, monkeypatch):
     monkeypatch.setattr(polls, "RECHECK_INTERVAL", seconds(60))
     node = await lab.node()

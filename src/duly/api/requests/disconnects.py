@@ -1,4 +1,4 @@
-"""Cancels a long wait when its client disconnects."""
+"""Cancels a long wait when its client disconnects, and disconnects a client."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -7,6 +7,7 @@ from typing import Any
 from starlette.requests import Request
 
 from duly.errors import Malformed
+from duly.http.connection_limits import ABORT_CONNECTION
 
 
 async def while_connected(request: Request, waiting: Coroutine[Any, Any, None]) -> None:
@@ -22,6 +23,11 @@ async def while_connected(request: Request, waiting: Coroutine[Any, Any, None]) 
     for task in done:
         if (error := task.result()) is not None:
             raise error
+
+
+def break_off(request: Request) -> None:
+    """Close the connection of a response that has begun, so that it is seen to be incomplete."""
+    request.scope[ABORT_CONNECTION]()
 
 
 async def _capture_error(work: Coroutine[Any, Any, None]) -> Exception | None:

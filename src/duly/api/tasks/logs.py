@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from starlette.requests import Request
 
 from duly.api.auth import Access, guard
+from duly.api.requests.disconnects import break_off
 from duly.api.requests.downloads import Download
 from duly.api.requests.lookups import id_of, not_found, tenant_connection
 from duly.api.requests.query import query_of
@@ -105,6 +106,10 @@ async def _follow_log(request: Request, task_id: int, attempt: int | None) -> As
                 continue
             is_over = attempt is not None and attempt <= end.latest and not end.is_running
             if is_over or not end.is_live:
+                return
+            if components.wakeups.is_closed:
+                # The client goes on where it was, at another server or when this one is back.
+                break_off(request)
                 return
             await wakeups.wait(components.wakeups.recheck_interval(POLL_INTERVAL_SECONDS))
 

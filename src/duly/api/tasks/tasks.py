@@ -222,7 +222,7 @@ async def _until_final(request: Request, task_id: int, seconds: float) -> None:
                 if not await views.is_live(conn, credential.tenant_id, task_id):
                     return
             left = deadline - clock.monotonic()
-            if left <= 0:
+            if left <= 0 or components.wakeups.is_closed:
                 return
             await wakeups.wait(
                 min(components.wakeups.recheck_interval(POLL_INTERVAL_SECONDS), left)

@@ -19,6 +19,8 @@ class Wakeups:
     def __init__(self) -> None:
         self._listeners: dict[int, set[Listener]] = {}
         self.listener_count = 0
+        self.is_closed = False
+        """Whether the server stops: nothing is worth waiting for here any more."""
 
     def wake(self, ids: Iterable[int]) -> set[int]:
         """Wake the listeners of `ids`; return the ids that have no listener here."""
@@ -33,6 +35,11 @@ class Wakeups:
     def wake_all(self) -> None:
         """Wake every listener."""
         self.wake(list(self._listeners))
+
+    def close(self) -> None:
+        """Wake every listener for good: no `wait` lasts any longer."""
+        self.is_closed = True
+        self.wake_all()
 
     def listen(self, key: int) -> "Listener":
         """Return a listener for `key`, to be used in a `with` block.
@@ -74,8 +81,12 @@ class Listener:
         self._event.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for a wake-up, at most `seconds`; return True if there was one."""
-        await timers.wait_or_set(self._event, seconds)
+        """Wait for a wake-up, at most `seconds`; return True if there was one.
+
+        Callers check `is_closed` before they wait again.
+        """
+        if not self._wakeups.is_closed:
+            await timers.wait_or_set(self._event, seconds)
         was_woken, self._was_woken = self._was_woken, False
         self._event.clear()
         return was_woken

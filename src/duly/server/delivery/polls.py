@@ -75,6 +75,10 @@ class Polls:
         else:
             self._wakeups.wake(incarnations)
 
+    def close(self) -> None:
+        """Answer all polls now, because the server stops; agents poll another one."""
+        self._wakeups.close()
+
     @property
     def _recheck_seconds(self) -> float:
         """Return for how many seconds a mailbox is used without reading the database."""
@@ -98,7 +102,8 @@ class Polls:
                 else:
                     orders = await self._read_orders(node_id, poll, mailbox)
                     remaining = deadline - clock.monotonic()
-                if orders.start or orders.stop or remaining <= 0:
+                is_over = remaining <= 0 or self._wakeups.is_closed
+                if orders.start or orders.stop or is_over:
                     mailbox.record_response(poll, orders)
                     return orders
                 woken = await listener.wait(min(remaining, self._recheck_seconds))
