@@ -29,11 +29,13 @@ to the last task that you submitted.
 | 1 | refused or failed; the message is on stderr |
 | 2 | usage error |
 | 3 | no server can be reached |
+| 130 | interrupted with Ctrl-C (SIGINT) |
 
 `run`, `wait` and `submit --wait` exit as the task did: with its exit code, with 128 + n for signal
-n, with 124 if it was stopped at its execution cap, and with 125 for any other reason of Duly's. A
-command that was interrupted with Ctrl-C exits with 130; `up`, `serve` and `agent` stop cleanly,
-with 0.
+n, with 124 if it was stopped at its execution cap, and with 125 for any other reason of Duly's.
+
+`up`, `serve`, `agent` and `dashboard` stop cleanly after SIGINT, SIGTERM and SIGHUP, and exit with
+130 after SIGINT and with 0 after the others. Ctrl-C at a prompt changes nothing and says so.
 """
 
 

@@ -3,7 +3,9 @@ import uuid
 
 import pytest
 
+from tests.cli.conftest import DULY
 from tests.cli.tasks.test_with_server_terminal import at_terminal
+from tests.terminal import CTRL_C, CTRL_D, Terminal
 
 
 @pytest.fixture
@@ -60,8 +62,34 @@ def test_the_removal_of_a_node_needs_confirmation(server):
     assert refused.returncode == 2
     assert f"Remove the node {node['name']} for good" in refused.stderr.replace("\n", " ")
     code, shown = at_terminal(server, "node", "remove", node["name"], types="n\n")
-    assert (code, "Aborted" in shown) == (1, True)
+    assert (code, "Nothing was changed." in shown) == (1, True)
     assert server.duly("node", "show", node["name"]).returncode == 0
+
+
+@pytest.mark.parametrize(("key", "code"), [(CTRL_C, 130), (CTRL_D, 1)])
+def test_a_question_that_is_not_answered_changes_nothing(server, name, key, code):
+    make(server, "tenant", name)
+    terminal = Terminal([DULY, "tenant", "remove", name], server.environment)
+    try:
+        terminal.wait_for(r"for good, .*\[y/N\]: ")
+        terminal.press_when_read(key)
+        assert terminal.end()[0] == code
+    finally:
+        terminal.close()
+    assert terminal.shown.endswith("\nNothing was changed.\n")
+    assert server.duly("tenant", "show", name).returncode == 0
+
+
+def test_ctrl_c_at_the_prompt_for_a_password_changes_nothing(server, name):
+    terminal = Terminal([DULY, "user", "create", name, "--password"], server.environment)
+    try:
+        terminal.wait_for("New password: ")
+        terminal.press_when_read(CTRL_C)
+        assert terminal.end()[0] == 130
+    finally:
+        terminal.close()
+    assert terminal.shown.endswith("\nNothing was changed.\n")
+    assert server.duly("user", "show", name).returncode == 1
 
 
 def test_cancel_without_an_id_names_the_task_and_asks_at_a_terminal(server, name):

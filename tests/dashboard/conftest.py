@@ -20,10 +20,10 @@ THROWAWAY = runpy.run_path(str(ROOT / "scripts" / "throwaway.py"))
 CHROMIUM = Path("/usr/bin/chromium")
 PAGES = """
 import sys
-from duly.dashboard.app import run
 from duly.dashboard.options import Link, PagesOptions
+from duly.launch.dashboard import serve_until_interrupted
 url, key, host, port, file = sys.argv[1:]
-run(PagesOptions(url, host, int(port), Link(file, key)))
+serve_until_interrupted(PagesOptions(url, host, int(port), Link(file, key)), lambda: None)
 """
 FLAGS = [
     "--headless",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from duly.launch.signals import INTERRUPTED
 from tests.launch.running_up import DULY
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,11 @@ def test_a_unit_starts_a_command_with_options_that_it_has(unit):
     known = help_of(command)
     for flag in (argument for argument in arguments if argument.startswith("--")):
         assert re.search(rf"{flag}\b", known), flag
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_takes_a_stop_by_ctrl_c_for_a_success(unit):
+    assert f"SuccessExitStatus={INTERRUPTED}\n" in unit.read_text()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")

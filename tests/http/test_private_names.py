@@ -43,7 +43,6 @@ CALLED_BY_UVICORN = {
     (HttpToolsProtocol, "_start_asgi_task"),
     # The server sleeps while nothing is asked, and ends when it is told.
     (uvicorn.Server, "main_loop"),
-    (uvicorn.Server, "handle_exit"),
     (uvicorn.Server, "capture_signals"),
     (uvicorn.Server, "startup"),
 }

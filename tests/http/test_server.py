@@ -1,33 +1,14 @@
 """The HTTP server sleeps while idle, and wakes up to shut down."""
 
 import asyncio
-import signal
 import socket
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
-import pytest
 import uvicorn
 
 from duly import clock
 from duly.http.server import HttpServer
-
-PROGRAM = """
-import uvicorn
-from duly.http import server as http_server
-
-class Server(http_server.HttpServer):
-    async def main_loop(self):
-        print("asleep", flush=True)
-        await super().main_loop()
-
-async def app(scope, receive, send):
-    pass
-
-Server(uvicorn.Config(app, port=0, lifespan="off", loop="LOOP", log_config=None)).run()
-"""
 
 
 async def app(scope, receive, send):
@@ -71,18 +52,3 @@ async def test_each_answer_has_the_date_of_its_request(monkeypatch):
                 date = format_datetime(at, usegmt=True).encode()
                 assert b"date: %b\r\n" % date in await get(sock.getsockname()[1])
             server.stop()
-
-
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_though_it_sleeps(loop: str, signum: signal.Signals) -> None:
-    program = [sys.executable, "-c", PROGRAM.replace("LOOP", loop)]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"asleep\n"
-        process.send_signal(signum)
-        try:
-            process.communicate(timeout=30)
-        finally:
-            process.kill()
-    assert process.returncode == -signum

@@ -1,4 +1,4 @@
-"""Signals: the first one winds up, the second one hurries."""
+"""Signals: the first one winds up and decides the exit code, the last one hurries."""
 
 import asyncio
 import os
@@ -39,6 +39,55 @@ async def test_the_first_signal_winds_the_work_up_and_the_second_one_hurries(sig
     assert signal.getsignal(signum) == before or signum == signal.SIGINT
 
 
+async def run_until(*signums: signal.Signals, **callbacks) -> int:
+    """Return the exit code of work that ends when it is hurried, or at once after one signal."""
+    interrupts = Signals(**callbacks)
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), signums[0])
+            await asyncio.Event().wait()
+        finally:
+            for signum in signums[1:]:
+                os.kill(os.getpid(), signum)
+                await asyncio.sleep(0.01)
+            if len(signums) > 1:
+                await interrupts.hurry.wait()
+
+    async with asyncio.timeout(10):
+        return await interrupts.run(work())
+
+
+@pytest.mark.usefixtures("hangs_up")
+@pytest.mark.parametrize(
+    ("signums", "code"),
+    [
+        ([signal.SIGINT], 130),
+        ([signal.SIGTERM], 0),
+        ([signal.SIGHUP], 0),
+        ([signal.SIGINT, signal.SIGTERM], 130),
+        ([signal.SIGTERM, signal.SIGINT], 0),
+    ],
+)
+async def test_the_first_signal_decides_the_exit_code(signums, code):
+    assert await run_until(*signums) == code
+
+
+async def test_work_that_ends_by_itself_ends_with_0():
+    async def work() -> None:
+        pass
+
+    assert await Signals().run(work()) == 0
+
+
+async def test_the_second_of_three_signals_only_tells_what_is_waited_for():
+    calls = []
+    names = ("on_stop", "on_repeat", "on_hurry")
+    callbacks = {name: lambda name=name: calls.append(name) for name in names}
+    assert await run_until(*[signal.SIGINT] * 4, **callbacks) == 130
+    assert calls == list(names)
+
+
 async def test_work_that_fails_fails():
     async def work() -> None:
         raise ZeroDivisionError
@@ -75,7 +124,7 @@ async def test_what_was_started_with_nohup_goes_on_when_the_terminal_is_closed()
 
 async def test_the_second_signal_is_reported_once():
     calls = []
-    interrupts = Signals(lambda: calls.append("stop"), lambda: calls.append("hurry"))
+    interrupts = Signals(lambda: calls.append("stop"), on_hurry=lambda: calls.append("hurry"))
 
     async def work() -> None:
         try:

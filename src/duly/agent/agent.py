@@ -57,6 +57,8 @@ class AgentOptions:
     """Whether tasks are limited to the CPU they asked for even while processors are idle."""
     on_joined: Callable[[], None] | None = None
     """Called whenever a server has accepted this node."""
+    on_tasks_left: Callable[[int], None] = lambda _: None
+    """Called while the agent stops, whenever the number of attempts that have not ended changes."""
 
 
 async def run_agent(options: AgentOptions, stop: asyncio.Event) -> int:
@@ -102,7 +104,14 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
             cpu_quota=options.cpu_quota,
         )
         cache = BundleCache(data / "bundles", bundle_cache.max_bytes_on(data))
-        session = Session(gateway, executor, cache, users, freezer=layout.can_freeze)
+        session = Session(
+            gateway,
+            executor,
+            cache,
+            users,
+            freezer=layout.can_freeze,
+            on_tasks_left=options.on_tasks_left,
+        )
         session.link = await supervisor_link.start(
             data, layout, own_uids=users.own_uids, on_event=session.on_supervisor_event
         )

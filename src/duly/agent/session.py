@@ -66,8 +66,10 @@ class Session:
         users: Users,
         *,
         freezer: bool,
+        on_tasks_left: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.link: SupervisorLink
+        self._on_tasks_left = on_tasks_left
         self._gateway = gateway
         self._executor = executor
         self._state = state.Agent(freezer=freezer)
@@ -375,10 +377,14 @@ class Session:
         await stop.wait()
         self._heartbeat_now.set()
         self.handle(events.StopRequested())
-        seconds_left = LAST_REPORTS_TIMEOUT_SECONDS
+        seconds_left, tasks_left = LAST_REPORTS_TIMEOUT_SECONDS, 0
         while seconds_left > 0:
+            before = tasks_left
+            tasks_left = sum(not attempt.ended for attempt in self._state.attempts.values())
+            if tasks_left != before:
+                self._on_tasks_left(tasks_left)
             await asyncio.sleep(TICK_SECONDS)
-            if all(attempt.ended for attempt in self._state.attempts.values()):
+            if not tasks_left:
                 seconds_left -= TICK_SECONDS
         log.error("stopping although no server has answered the last reports")
         self._is_over.set()

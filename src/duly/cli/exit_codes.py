@@ -4,7 +4,7 @@
 
 `run`, `wait` and `submit --wait` exit as the task did: with its exit code, 128 + n for signal n,
 124 at its execution cap, and 125 for failures of Duly rather than of the task. A command that
-was interrupted with Ctrl-C exits with 130.
+was interrupted with Ctrl-C exits with 130 (`entry.py`), also one that runs until it is stopped.
 """
 
 from collections.abc import Mapping

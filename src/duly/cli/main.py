@@ -14,8 +14,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import duly
+from duly.cli.entry import INTERRUPTED
 from duly.errors import DulyError
 
+NOT_CONFIRMED = 1
+"""The exit code of a command whose question was not answered with yes."""
 USAGE_ERROR = 2
 """The exit code of a usage error, as in click."""
 
@@ -227,16 +230,33 @@ class LazyCommands(TyperGroup):
             )
             raise typer.Exit(USAGE_ERROR) from error
         except typer.Abort as error:
-            # A prompt makes the same of Ctrl-C and of the end of its input.
-            if isinstance(error.__context__, KeyboardInterrupt):
-                raise KeyboardInterrupt from None
-            raise
-        except BrokenPipeError:
-            from duly.cli.output.printing import discard_output
+            raise typer.Exit(_end_of_prompt(error)) from None
+        except BrokenPipeError as error:
+            from duly.cli.output.closed_pipe import discard_output
 
-            # The reader of our output has exited, as in `duly list | head`.
+            # The reader of our output has exited, as in `duly list | head`. Ctrl-C ends the reader,
+            # too, perhaps before us.
             discard_output()
-            raise typer.Exit(0) from None
+            is_interrupted = isinstance(error.__context__, KeyboardInterrupt)
+            raise typer.Exit(INTERRUPTED if is_interrupted else 0) from None
+        except KeyboardInterrupt:
+            from duly.cli.output.closed_pipe import discard_output
+
+            # What nobody reads would be written again at the exit, and block it.
+            discard_output()
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def _end_of_prompt(error: typer.Abort) -> int:
+    """Say that nothing was done, and return the exit code; prompts come before any change.
+
+    The answer was no, or there was none: Ctrl-C, or the end of the input.
+    """
+    from duly.cli.connect import print_notice
+
+    no_answer = error.__context__
+    print_notice("Nothing was changed." if no_answer is None else "\nNothing was changed.")
+    return INTERRUPTED if isinstance(no_answer, KeyboardInterrupt) else NOT_CONFIRMED
 
 
 class TakesCommand(TyperCommand):

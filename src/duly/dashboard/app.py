@@ -3,6 +3,7 @@
 API keys stay in this process. A browser gets rendered pages and a session cookie.
 """
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -34,8 +35,8 @@ class PagesServer(HttpServer):
             self._ready()
 
 
-def run(options: PagesOptions, ready: Callable[[], None] = lambda: None) -> None:
-    """Serve the dashboard until stopped; `ready` is called once it can be opened."""
+async def serve(options: PagesOptions, ready: Callable[[], None] = lambda: None) -> None:
+    """Serve the dashboard until cancelled; `ready` is called once it can be opened."""
     # NiceGUI decides at import where it would store files. We store none, and it must not look for
     # any in the working directory: nothing can exist below this path.
     os.environ["NICEGUI_STORAGE_PATH"] = f"{os.devnull}/nicegui"
@@ -56,7 +57,15 @@ def run(options: PagesOptions, ready: Callable[[], None] = lambda: None) -> None
         proxy_headers=False,
         timeout_graceful_shutdown=1,
     )
-    PagesServer(config, ready).run()
+    server = PagesServer(config, ready)
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(server.serve())
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            server.stop()
+            await asyncio.wait([serving])
+            raise
 
 
 def _pages(sessions: Sessions) -> App:

@@ -7,8 +7,9 @@ Decision: docs/adr/0011-idle-processes-sleep.md.
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from email.utils import formatdate
-from types import FrameType
 
 import uvicorn
 from uvicorn.server import ServerState
@@ -45,27 +46,24 @@ class DatedState(ServerState):
 
 
 class HttpServer(uvicorn.Server):
-    """Serves until `stop` is called or, if it handles signals, until one arrives."""
+    """Serves until `stop` is called; it handles no signals, which `launch/signals.py` does."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.server_state = DatedState(config)
         self._ending = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
         """Accept no more requests, and finish those in progress."""
         self.should_exit = True
         self._ending.set()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Shut down because of a signal, which may interrupt any code."""
-        super().handle_exit(sig, frame)
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._ending.set)
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Install no signal handlers."""
+        yield
 
     async def main_loop(self) -> None:
         """Sleep until shutdown."""
-        self._loop = asyncio.get_running_loop()
         if not self.should_exit:
             await self._ending.wait()

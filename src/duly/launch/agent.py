@@ -11,22 +11,26 @@ from duly.agent.capacity import detect
 from duly.errors import ConfigError, DulyError
 from duly.launch.event_loop import run, tune_garbage_collector
 from duly.launch.local.agent_process import AgentFlags, check_isolation
-from duly.launch.local.child_process import receive, report_started
+from duly.launch.local.child_process import receive, report_started, report_tasks_left
 from duly.launch.logs import log_to_stderr
 from duly.launch.signals import Signals
 from duly.model.resources import Resources
 
 
-async def run_until_interrupted(flags: AgentFlags, joined: Callable[[], None]) -> int:
+async def run_until_interrupted(
+    flags: AgentFlags, joined: Callable[[], None], tasks_left: Callable[[int], None]
+) -> int:
     """Run the agent until a signal, and return its exit code.
 
-    The first signal returns the tasks to their queues, the second kills them at once.
+    The first signal returns the tasks to their queues, the second kills them at once. Meanwhile
+    `tasks_left` is called with the number of tasks that have not ended, whenever it changes.
     """
     check_isolation(flags.isolation)
     tune_garbage_collector()
-    interrupts, codes = Signals(), [0]
-    await interrupts.run(_work(_options(flags, joined), interrupts.hurry, codes))
-    return codes[-1]
+    signals, codes = Signals(), [0]
+    options = _options(flags, joined, tasks_left)
+    stopped = await signals.run(_work(options, signals.hurry, codes))
+    return codes[-1] or stopped
 
 
 async def _work(options: AgentOptions, hurry: asyncio.Event, codes: list[int]) -> None:
@@ -44,7 +48,9 @@ async def _work(options: AgentOptions, hurry: asyncio.Event, codes: list[int]) -
             raise
 
 
-def _options(flags: AgentFlags, joined: Callable[[], None]) -> AgentOptions:
+def _options(
+    flags: AgentFlags, joined: Callable[[], None], tasks_left: Callable[[int], None]
+) -> AgentOptions:
     data = Path(flags.data)
     return AgentOptions(
         urls=[url.strip().rstrip("/") for url in flags.url.split(",") if url.strip()],
@@ -59,6 +65,7 @@ def _options(flags: AgentFlags, joined: Callable[[], None]) -> AgentOptions:
         isolation=flags.isolation,
         cpu_quota=flags.cpu_quota,
         on_joined=joined,
+        on_tasks_left=tasks_left,
     )
 
 
@@ -101,7 +108,7 @@ def main() -> None:
     flags = receive(AgentFlags)
     log_to_stderr(verbose=flags.verbose)
     try:
-        code = run(run_until_interrupted(flags, report_started))
+        code = run(run_until_interrupted(flags, report_started, report_tasks_left))
     except DulyError as error:
         raise SystemExit(f"agent: {error.message}") from error
     raise SystemExit(code)

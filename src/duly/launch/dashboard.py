@@ -7,8 +7,10 @@ from pathlib import Path
 
 from duly.dashboard.link import NAME, LinkFile
 from duly.dashboard.options import Link, PagesOptions
+from duly.launch.event_loop import run
 from duly.launch.local.child_process import ChildProcess, receive, report_started
 from duly.launch.local.ports import public_name, url_of
+from duly.launch.signals import Signals
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +50,20 @@ class Pages:
                 self._publish(link)
 
 
+def serve_until_interrupted(options: PagesOptions, ready: Callable[[], None]) -> int:
+    """Serve the dashboard until a signal, and return the exit code."""
+    # Imported late: it takes a second, and the process of `duly up` does not need it.
+    from duly.dashboard.app import serve
+
+    async def work() -> int:
+        return await Signals().run(serve(options, ready))
+
+    return run(work())
+
+
 def main() -> None:
     """Serve the dashboard inside the child process of `duly up`."""
-    options = receive(PagesOptions)
-    # Imported late: it takes a second, and the parent process does not need it.
-    from duly.dashboard.app import run
-
-    run(options, report_started)
+    raise SystemExit(serve_until_interrupted(receive(PagesOptions), report_started))
 
 
 if __name__ == "__main__":

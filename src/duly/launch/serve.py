@@ -4,8 +4,8 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import uvicorn
@@ -88,7 +88,7 @@ async def serve(
 
 
 class Api(HttpServer):
-    """The HTTP server, without signal handlers, which `launch/signals.py` owns."""
+    """The HTTP server of the API."""
 
     def __init__(self, components: Components, certificate: Certificate | None = None) -> None:
         load_shedder = LoadShedder(
@@ -117,24 +117,19 @@ class Api(HttpServer):
         self._components = components
         self.is_listening = asyncio.Event()
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Install no signal handlers."""
-        yield
-
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and set `is_listening`."""
         await super().startup(sockets)
         self.is_listening.set()
 
     async def run_until(self, stop: asyncio.Event, sock: socket.socket) -> None:
-            self._components.wakeups.close()
-            self._components.polls.close()
         """Serve until `stop` is set, then finish open requests; those that wait end at once."""
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(self.serve(sockets=[sock]))
             stopping = group.create_task(stop.wait())
             await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            self._components.wakeups.close()
+            self._components.polls.close()
             self.stop()
             await serving
             stopping.cancel()

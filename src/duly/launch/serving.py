@@ -30,9 +30,12 @@ async def serving(options: ServeOptions, sock: socket.socket) -> AsyncIterator[N
             await asyncio.wait([server])
 
 
-async def serve_until_interrupted(options: ServeOptions, say: Say, warn: Say) -> None:
-    """Run `duly serve` until a signal; `say` prints output and `warn` prints warnings."""
-    await Signals().run(_serve(options, say, warn))
+async def serve_until_interrupted(options: ServeOptions, say: Say, warn: Say) -> int:
+    """Run `duly serve` until a signal, and return the exit code.
+
+    `say` prints output and `warn` prints warnings.
+    """
+    return await Signals().run(_serve(options, say, warn))
 
 
 async def _serve(options: ServeOptions, say: Say, warn: Say) -> None:

@@ -1,7 +1,9 @@
 """Handles stop signals; no other module does.
 
-The first SIGINT, SIGTERM or SIGHUP cancels the work, which shuts down in order. The second one
-sets `hurry`, to skip graceful waits. A process started with SIGHUP ignored, as by nohup, keeps
+The first SIGINT, SIGTERM or SIGHUP cancels the work, which shuts down in order, and decides the
+exit code: 130 after Ctrl-C, as shells expect, and 0 after the others, as service managers do. If
+there is an `on_repeat`, the next signal calls it, to say what the shutdown waits for. The one after
+that sets `hurry`, to skip graceful waits. A process started with SIGHUP ignored, as by nohup, keeps
 running when its terminal closes.
 """
 
@@ -11,32 +13,33 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit code after Ctrl-C."""
+
+Callback = Callable[[], None] | None
 
 
 class Signals:
-    """The stop signals received so far; `on_stop` is called at the first, `on_hurry` at the second.
-
-    `hurry` is set before `on_hurry` is called.
-    """
+    """The stop signals received so far; `hurry` is set before `on_hurry` is called."""
 
     def __init__(
-        self,
-        on_stop: Callable[[], None] | None = None,
-        on_hurry: Callable[[], None] | None = None,
+        self, on_stop: Callback = None, on_repeat: Callback = None, on_hurry: Callback = None
     ) -> None:
         self._on_stop = on_stop
+        self._on_repeat = on_repeat
         self._on_hurry = on_hurry
+        self._exit_code = 0
         self.is_stopping = False
         self.hurry = asyncio.Event()
         self._work: asyncio.Task[Any] | None = None
 
-    async def run(self, work: Awaitable[None]) -> None:
-        """Run `work` until it ends or a signal cancels it, which is not an error."""
+    async def run(self, work: Awaitable[None]) -> int:
+        """Run `work` until it ends or a signal cancels it; return the exit code."""
         self._work = asyncio.current_task()
         loop = asyncio.get_running_loop()
         handled = [signum for signum in STOP_SIGNALS if not _is_ignored(signum)]
         for signum in handled:
-            loop.add_signal_handler(signum, self._interrupt)
+            loop.add_signal_handler(signum, self._on_signal, signum)
         try:
             await work
         except asyncio.CancelledError:
@@ -46,18 +49,29 @@ class Signals:
         finally:
             for signum in handled:
                 loop.remove_signal_handler(signum)
+        return self._exit_code
 
-    def _interrupt(self) -> None:
-        if self.is_stopping:
-            if not self.hurry.is_set():
-                self.hurry.set()
-                if self._on_hurry:
-                    self._on_hurry()
-        elif self._work:
+    def _on_signal(self, signum: signal.Signals) -> None:
+        if not self.is_stopping:
+            self._stop(signum)
+        elif self._on_repeat:
+            on_repeat, self._on_repeat = self._on_repeat, None
+            on_repeat()
+        elif not self.hurry.is_set():
+            self.hurry.set()
+            _call(self._on_hurry)
+
+    def _stop(self, signum: signal.Signals) -> None:
+        if self._work:
             self.is_stopping = True
-            if self._on_stop:
-                self._on_stop()
+            self._exit_code = INTERRUPTED if signum == signal.SIGINT else 0
+            _call(self._on_stop)
             self._work.cancel()
+
+
+def _call(callback: Callback) -> None:
+    if callback:
+        callback()
 
 
 def _is_ignored(signum: signal.Signals) -> bool:

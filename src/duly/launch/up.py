@@ -7,8 +7,8 @@ to a running server, and the server resigns its duties in a running database.
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from duly.launch.local.ports import (
     url_of,
 )
 from duly.launch.local.postgres import embedded_postgres
+from duly.launch.local.shutdown_progress import AGENT, ShutdownProgress
 from duly.launch.local.user_config import Written, write_user_config
 from duly.launch.serve import ServeOptions, listen
 from duly.launch.serving import serving
@@ -77,40 +78,29 @@ class LocalInstallation:
     key: str = field(repr=False)
 
 
-async def up(options: UpOptions, say: Say, warn: Say) -> None:
-    """Run everything until a signal; `say` prints output and `warn` prints warnings."""
+async def up(options: UpOptions, say: Say, warn: Say) -> int:
+    """Run everything until a signal, and return the exit code.
+
+    `say` prints output and `warn` prints warnings.
+    """
     check_isolation(options.isolation)
-    running: list[str] = []
-    interrupts = Signals(lambda: _report_stopping(warn), lambda: _report_remaining(running, warn))
-    await interrupts.run(_run(options, interrupts.hurry, running, say, warn))
+    progress = ShutdownProgress(options.settings.execution.grace.total_seconds())
 
+    def at_terminal(text: str) -> None:
+        # In a log, a requested stop is no warning.
+        if sys.stderr.isatty():
+            warn(text)
 
-def _report_stopping(warn: Say) -> None:
-    # Only at a terminal: in a log, a requested stop is no warning.
-    if sys.stderr.isatty():
-        warn(
-            "Stopping: running tasks are returned to their queue. Press Ctrl-C again to kill them."
-        )
-
-
-def _report_remaining(running: Sequence[str], warn: Say) -> None:
-    """Name the parts that have not stopped yet, in the order in which they stop."""
-    if sys.stderr.isatty() and running:
-        warn(f"Killing the running tasks; waiting for: {', '.join(reversed(running))}.")
-
-
-@contextmanager
-def _listed_as_running(name: str, running: list[str]) -> Iterator[None]:
-    """Keep `name` in `running` during the block."""
-    running.append(name)
-    try:
-        yield
-    finally:
-        running.remove(name)
+    signals = Signals(
+        on_stop=lambda: at_terminal(progress.begin()),
+        on_repeat=lambda: at_terminal(progress.describe()),
+        on_hurry=lambda: at_terminal(progress.hurry()),
+    )
+    return await signals.run(_run(options, signals.hurry, progress, say, warn))
 
 
 async def _run(
-    options: UpOptions, hurry: asyncio.Event, running: list[str], say: Say, warn: Say
+    options: UpOptions, hurry: asyncio.Event, progress: ShutdownProgress, say: Say, warn: Say
 ) -> None:
     data = options.data.absolute()
     async with AsyncExitStack() as stack:
@@ -119,24 +109,24 @@ async def _run(
         sock = stack.enter_context(listen(options.host, port))
         dsn = options.database
         if dsn is None:
-            stack.enter_context(_listed_as_running("PostgreSQL", running))
+            stack.enter_context(progress.part("PostgreSQL"))
             dsn = await stack.enter_async_context(embedded_postgres(data))
         role = options.settings.database.request_role
         await bring_up_to_date(dsn, role)
         await check_request_role(dsn, role)
         key = await ensure_admin_key(dsn, data / "admin.key")
         installation = LocalInstallation(data, url_of(local_name(options.host), port), port, key)
-        stack.enter_context(_listed_as_running("the server", running))
+        stack.enter_context(progress.part("the server"))
         await stack.enter_async_context(serving(_serve_options(options, installation, dsn), sock))
         pages = _pages(options, installation)
         if pages:
-            stack.enter_context(_listed_as_running("the dashboard", running))
+            stack.enter_context(progress.part("the dashboard"))
             await stack.enter_async_context(
                 keep_running(pages.part, DASHBOARD_STOP_TIMEOUT_SECONDS, hurry)
             )
-        agent = await _agent(options, installation, dsn)
+        agent = await _agent(options, installation, dsn, progress)
         grace = options.settings.execution.grace.total_seconds()
-        stack.enter_context(_listed_as_running("the agent", running))
+        stack.enter_context(progress.part(AGENT))
         await stack.enter_async_context(
             keep_running(agent, grace + AGENT_STOP_MARGIN_SECONDS, hurry)
         )
@@ -171,7 +161,9 @@ def _serve_options(options: UpOptions, installation: LocalInstallation, dsn: str
     )
 
 
-async def _agent(options: UpOptions, installation: LocalInstallation, dsn: str) -> ChildProcess:
+async def _agent(
+    options: UpOptions, installation: LocalInstallation, dsn: str, progress: ShutdownProgress
+) -> ChildProcess:
     """Return the agent of this machine, with a join token in a file."""
     folder = installation.data / "agent"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -183,6 +175,7 @@ async def _agent(options: UpOptions, installation: LocalInstallation, dsn: str) 
         join_token_file=token_file,
         isolation=options.isolation,
         verbose=options.verbose,
+        on_tasks_left=progress.set_tasks,
     )
 
 

@@ -1,6 +1,7 @@
 """`duly agent`: starts a node's agent."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -114,4 +115,12 @@ def agent(
         labels=read_pairs(label or [], "--label"),
         verbose=verbose,
     )
-    raise typer.Exit(run(run_until_interrupted(flags, lambda: print_output("joined"))))
+    joined = lambda: print_output("joined")  # noqa: E731
+    raise typer.Exit(run(run_until_interrupted(flags, joined, tell_tasks_left)))
+
+
+def tell_tasks_left(tasks: int) -> None:
+    """Tell a person at a terminal what a stopping agent waits for."""
+    if tasks and sys.stderr.isatty():
+        what = "1 task has" if tasks == 1 else f"{tasks} tasks have"
+        print_notice(f"Stopping: {what} not ended yet. Press Ctrl-C again to kill what is left.")

@@ -1,6 +1,5 @@
 """`duly dashboard` serves the dashboard; `duly link` opens the one of `duly up`."""
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Annotated
@@ -62,12 +61,12 @@ def dashboard(
     if certificate is None and not is_loopback(host):
         print_notice("Passwords cross the network unencrypted. Use --tls-cert and --tls-key.")
     # Imported late: it takes a second.
-    from duly.dashboard.app import run
+    from duly.launch.dashboard import serve_until_interrupted
 
     scheme = "http" if certificate is None else "https"
     address = url_of(name or public_name(host), options.port, scheme=scheme)
-    with contextlib.suppress(KeyboardInterrupt):
-        run(options, lambda: print_output(f"ready: {address}"))
+    ready = lambda: print_output(f"ready: {address}")  # noqa: E731
+    raise typer.Exit(serve_until_interrupted(options, ready))
 
 
 def link(data: DataFlag = None) -> None:

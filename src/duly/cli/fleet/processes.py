@@ -54,7 +54,8 @@ def up(
     """Start everything on this machine: PostgreSQL, a server, a node and the dashboard.
 
     Data is stored in ~/.local/share/duly unless --data is given. Ctrl-C stops everything and
-    returns running tasks to their queue; a second Ctrl-C stops at once.
+    returns running tasks to their queue; a second Ctrl-C says what is left to wait for, and a third
+    stops at once.
     """
     from duly import config as settings
     from duly.launch.database import find_dsn
@@ -76,7 +77,7 @@ def up(
         settings=settings.load(config, os.environ),
         verbose=verbose,
     )
-    run(start(options, print_output, print_notice))
+    raise typer.Exit(run(start(options, print_output, print_notice)))
 
 
 def serve(
@@ -120,7 +121,7 @@ def serve(
         settings=settings.load(config, os.environ),
         certificate=find_certificate(tls_cert, tls_key),
     )
-    run(serve_until_interrupted(options, print_output, print_notice))
+    raise typer.Exit(run(serve_until_interrupted(options, print_output, print_notice)))
 
 
 db = typer.Typer(

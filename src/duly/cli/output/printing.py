@@ -1,7 +1,6 @@
 """Prints output for programs: JSON, JSON lines, CSV or ids."""
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -38,13 +37,6 @@ TASK_COLUMNS = (
     "started_at",
     "finished_at",
 )
-
-
-def discard_output() -> None:
-    """Redirect stdout to /dev/null, because its reader is gone."""
-    sink = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, sys.stdout.fileno())
-    os.close(sink)
 
 
 def write_bytes(data: bytes) -> None:

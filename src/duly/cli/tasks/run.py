@@ -15,7 +15,8 @@ from duly.cli.connect import (
 )
 from duly.cli.entry import INTERRUPTED
 from duly.cli.exit_codes import SIGNAL_BASE, describe_end, exit_code_for_task
-from duly.cli.output.printing import discard_output, write_bytes
+from duly.cli.output.closed_pipe import discard_output
+from duly.cli.output.printing import write_bytes
 from duly.cli.output.text import now
 from duly.cli.output.truncation import MAX_NOTICE_BYTES, tell_if_truncated
 from duly.cli.output.waiting_notice import WaitingNotice

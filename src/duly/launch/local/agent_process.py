@@ -3,6 +3,7 @@
 Separate from `agent.py`, because importing the agent would cost the process of `duly up` 12 MB.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -46,9 +47,18 @@ def check_isolation(name: str) -> None:
 
 
 def agent_part(
-    *, url: str, data: Path, join_token_file: Path, isolation: str, verbose: bool
+    *,
+    url: str,
+    data: Path,
+    join_token_file: Path,
+    isolation: str,
+    verbose: bool,
+    on_tasks_left: Callable[[int], None],
 ) -> ChildProcess:
-    """Return the agent of `duly up`, which offers all of this machine's resources."""
+    """Return the agent of `duly up`, which offers all of this machine's resources.
+
+    While it stops, `on_tasks_left` is called with the number of tasks that have not ended.
+    """
     flags = AgentFlags(
         url=url,
         data=str(data),
@@ -57,4 +67,10 @@ def agent_part(
         port_range=UP_PORTS,
         verbose=verbose,
     )
-    return ChildProcess("agent", "duly.launch.agent", lambda: flags, is_essential=True)
+    return ChildProcess(
+        "agent",
+        "duly.launch.agent",
+        lambda: flags,
+        is_essential=True,
+        on_tasks_left=on_tasks_left,
+    )

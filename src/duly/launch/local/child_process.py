@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 STARTED = b"started\n"
 """The line that a child writes to stdout when it has started."""
+TASKS_LEFT = b"tasks left: "
+"""The start of the lines that an agent writes while it stops: how many tasks have not ended."""
 SECRET_VARIABLES = ("DULY_KEY", "DULY_DATABASE")
 INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 30.0
 HEALTHY_AFTER_SECONDS = 60.0
@@ -48,9 +50,16 @@ class ChildProcess:
     """A child process, seen from its parent."""
 
     def __init__(
-        self, name: str, module: str, options: Callable[[], Any], *, is_essential: bool = False
+        self,
+        name: str,
+        module: str,
+        options: Callable[[], Any],
+        *,
+        is_essential: bool = False,
+        on_tasks_left: Callable[[int], None] | None = None,
     ) -> None:
         self._name = name
+        self._on_tasks_left = on_tasks_left
         self._is_essential = is_essential
         self._module = module
         self._options = options
@@ -117,6 +126,8 @@ class ChildProcess:
         while line := await stdout.readline():
             if line == STARTED:
                 self.started.set()
+            elif line.startswith(TASKS_LEFT) and self._on_tasks_left:
+                self._on_tasks_left(int(line.removeprefix(TASKS_LEFT)))
         return await process.wait()
 
 
@@ -146,6 +157,12 @@ def receive(options_type: type[T]) -> T:
 def report_started() -> None:
     """In the child: notify the parent that the child has started."""
     sys.stdout.buffer.write(STARTED)
+    sys.stdout.flush()
+
+
+def report_tasks_left(tasks: int) -> None:
+    """In the child: notify the parent how many tasks have not ended."""
+    sys.stdout.buffer.write(b"%s%d\n" % (TASKS_LEFT, tasks))
     sys.stdout.flush()
 
 
