@@ -175,7 +175,8 @@ THEMES: dict[str, dict[str, float]] = {
     }
     | {"place": 3, "poll": 2}
     | dict.fromkeys(
-        ("submit", "batch", "keyed batch", "resize", "update", *RESERVATION_OPERATIONS), 0.1
+        ("submit", "batch", "keyed batch", "resize", "update", "mark", *RESERVATION_OPERATIONS),
+        0.1,
     )
     | dict.fromkeys(
         (
