@@ -123,6 +123,7 @@ def test_a_user_logs_in_sees_its_own_tenant_and_logs_out(page, root, admin, brow
     expect(page.get_by_role("button", name="a task of acme")).to_be_visible()
     expect(page.get_by_text("globex")).to_have_count(0)
     expect(page.get_by_role("region", name="Nodes")).to_have_count(0)
+    expect(page.get_by_role("combobox")).to_have_count(0)
 
     # The browser holds a random id that no script can read; the key is not in it, nor the page.
     (cookie,) = page.context.cookies()

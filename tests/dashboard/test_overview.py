@@ -1,5 +1,6 @@
 """The overview in a real browser, with a real Duly behind it."""
 
+import signal
 from urllib.parse import urlsplit
 
 import pytest
@@ -80,6 +81,48 @@ def test_the_overview_shows_what_happens_and_nothing_of_it_as_code(link, client,
 
 
 @pytest.mark.timeout(180)
+def test_an_administrator_chooses_a_tenant(link, client, place, page):
+    client.create_tenant("acme", "standard")
+    client.create_tenant("idle", "standard")
+    key = client.create_key(tenant="acme", scopes=["submit", "read"])["key"]
+    mine = client.submit(command=["true"], run_at="2100-01-01T00:00:00Z")["id"]
+    with duly.Client(place.url, key) as acme:
+        theirs = acme.submit(command=["true"], run_at="2100-01-01T00:00:00Z")["id"]
+
+    page.goto(link)
+    rows = page.locator("tbody tr")
+    select = page.get_by_label("Tenant")
+    expect(rows).to_have_count(2)
+    expect(select).to_have_value("")
+    expect(select.locator("option")).to_have_text(["All tenants", "acme", "default", "idle"])
+    expect(count(page, "scheduled")).to_have_text("2")
+
+    select.select_option("acme")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text(theirs)
+    expect(count(page, "scheduled")).to_have_text("1")
+    expect(page.get_by_role("meter", name="cpu in use")).to_have_count(1)
+
+    # It stays chosen while the page refreshes, and its details open.
+    with duly.Client(place.url, key) as acme:
+        acme.submit(command=["true"], run_at="2100-01-01T00:00:00Z")
+    client.submit(command=["true"], run_at="2100-01-01T00:00:00Z")
+    expect(rows).to_have_count(2)
+    expect(select).to_have_value("acme")
+    rows.filter(has_text=theirs).get_by_role("button").click()
+    expect(page.get_by_role("dialog")).to_contain_text("acme")
+    page.keyboard.press("Escape")
+
+    select.select_option("idle")
+    expect(page.get_by_text("This tenant has no tasks.")).to_be_visible()
+    expect(page.get_by_text("duly run -- echo hello")).to_be_hidden()
+
+    select.select_option("")
+    expect(rows).to_have_count(4)
+    expect(rows.filter(has_text=mine)).to_have_count(1)
+
+
+@pytest.mark.timeout(180)
 def test_a_refresh_leaves_the_focus_where_it_is(link, client, page):
     page.goto(link)
     task = client.submit(name="nap", command=["sleep", "60"])
@@ -90,3 +133,12 @@ def test_a_refresh_leaves_the_focus_where_it_is(link, client, page):
     row.get_by_role("button").focus()
     expect(ran).not_to_have_text(before)
     expect(row.get_by_role("button")).to_be_focused()
+
+
+@pytest.mark.timeout(180)
+def test_ctrl_c_at_duly_up_with_an_open_page_leaves_no_traceback(link, place, page):
+    page.goto(link)
+    expect(page.get_by_role("status").first).to_have_text("live")
+    place._up.send_signal(signal.SIGINT)
+    assert place._up.wait(60) == 130
+    assert "Traceback" not in place.output and "ERROR" not in place.output

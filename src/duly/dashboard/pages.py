@@ -16,6 +16,7 @@ from duly.dashboard.login_page import form_url
 from duly.dashboard.panels import draw_details, draw_node, text
 from duly.dashboard.sessions import Session
 from duly.dashboard.task_table import TaskTable
+from duly.dashboard.tenant_select import TenantSelect
 from duly.dashboard.view import NodeView, Snapshot
 from duly.errors import DulyError
 from duly.model.task import FINAL_STATUSES
@@ -32,6 +33,8 @@ class Overview:
         self._feed = session.feed
         self._visitor = session.visitor
         self._shown: Snapshot | None = None
+        self._tenant: str | None = None
+        """The tenant that an administrator has chosen; None shows all."""
         self._open_task: str | None = None
         self._details_shown: object = None
         self._build()
@@ -71,6 +74,8 @@ class Overview:
             self._server = text("span", "").classes("server quiet")
             self._live = text("span", "connecting").classes("live").props('role="status"')
             self._live.set_visibility(self._visitor.may("read"))
+            if self._visitor.may("admin"):
+                self._tenants = TenantSelect(self._choose_tenant)
             text("span", self._visitor.name).classes("visitor").props('aria-label="Logged in as"')
             theme = ui.element("button").classes("tool").props('type="button"')
             with theme.on("click", self._next_theme):
@@ -112,6 +117,8 @@ class Overview:
             text("div", "No tasks yet. Submit the first one from a terminal:")
             text("code", FIRST_TASK).classes("mono")
         self._empty.set_visibility(False)
+        self._none_of_tenant = text("div", "This tenant has no tasks.").classes("empty quiet")
+        self._none_of_tenant.set_visibility(False)
 
     def _open_login(self) -> None:
         """Open the login page, unless a logout is about to open it anyway."""
@@ -123,10 +130,13 @@ class Overview:
     async def refresh(self) -> None:
         """Show the newest snapshot, updating only what differs from the previous one."""
         # Before and after: a session that is over sends no request, and a response may end it.
-        new = None if self._session.is_over else await self._feed.latest()
+        tenant = self._tenant
+        new = None if self._session.is_over else await self._feed.latest(tenant)
         if new is None or self._session.is_over:
             self._open_login()
             return
+        if tenant != self._tenant:
+            return  # Another one was chosen meanwhile.
         old, self._shown = self._shown, new
         if old is new:
             return
@@ -134,15 +144,24 @@ class Overview:
         if self._visitor.may("read"):
             await self._show(new, old)
 
+    async def _choose_tenant(self, tenant: str | None) -> None:
+        """Show the tasks of one tenant, or of all."""
+        self._tenant = tenant
+        await self.refresh()
+
     async def _show(self, new: Snapshot, old: Snapshot | None) -> None:
         self._show_counts(new)
+        if self._visitor.may("admin") and (old is None or old.tenants != new.tenants):
+            self._tenants.show(new.tenants)
         if self._visitor.may("admin") and (old is None or old.nodes != new.nodes):
             self._show_nodes(new.nodes)
         if old is None or old.tasks != new.tasks:
             self._table.show(new.tasks)
         has_counts = bool(new.counts)
         self._table.set_visibility(bool(new.tasks))
-        self._empty.set_visibility(has_counts and not new.tasks)
+        is_empty = has_counts and not new.tasks
+        self._empty.set_visibility(is_empty and self._tenant is None)
+        self._none_of_tenant.set_visibility(is_empty and self._tenant is not None)
         if self._open_task and new.problem is None:
             await self._show_task(self._open_task)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from duly.client.shapes.account_shapes import Tenant
 from duly.client.shapes.task_shapes import Audit, Node, Status, Task, Usage
 from duly.duration import format_duration
 from duly.model.numerals import format_number
@@ -63,6 +64,13 @@ class NodeView(msgspec.Struct, frozen=True):
     bars: tuple[Bar, ...]
 
 
+class TenantOption(msgspec.Struct, frozen=True):
+    """A tenant by which the overview can be filtered."""
+
+    name: str
+    label: str
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """The contents of the overview, and the problem that prevents newer ones, if any."""
 
@@ -76,10 +84,17 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The audit's findings in one sentence; empty if there are none."""
     is_suspended: bool = False
     """Whether the tenant is suspended, and its access read-only."""
+    tenants: tuple[TenantOption, ...] = ()
+    """The tenants that an administrator can choose from."""
 
 
 def snapshot(
-    status: Status, nodes: Sequence[Node], tasks: Sequence[Task], *, is_suspended: bool = False
+    status: Status,
+    nodes: Sequence[Node],
+    tasks: Sequence[Task],
+    *,
+    is_suspended: bool = False,
+    tenants: tuple[TenantOption, ...] = (),
 ) -> Snapshot:
     """Convert API responses into a snapshot."""
     now = datetime.fromisoformat(status["time"])
@@ -94,6 +109,18 @@ def snapshot(
         tasks=tuple(task_row(task, now) for task in tasks),
         drift=drift(status.get("audit")),
         is_suspended=is_suspended,
+        tenants=tenants,
+    )
+
+
+def tenant_options(tenants: Sequence[Tenant]) -> tuple[TenantOption, ...]:
+    """Return the tenants to choose from, by name."""
+    return tuple(
+        TenantOption(
+            one["name"],
+            visible(one["name"]) + (" (suspended)" if one["status"] == "suspended" else ""),
+        )
+        for one in sorted(tenants, key=lambda one: one["name"])
     )
 
 
