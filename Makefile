@@ -1,15 +1,15 @@
 # Each target sets up what it needs in .venv first; a machine with Python, make and git is enough.
 #
-#   make demo    a story told by a running Duly; exits 0 only if all of it went well
+#   make demo    a demo on a temporary installation; exits 0 only if all of its checks hold
 #   make up      everything on this machine, in the foreground
 #   make test    the checks and the whole test suite
 #   make check   the checks alone: ruff, mypy, import-linter
 #   make test-lowest  tests with the oldest dependencies that pyproject.toml allows
-#   make docs    writes the generated pages anew, and builds the site: build/site
-#   make bench   measures Duly beside what this machine can do; PARTS=submit,latency for some
-#   make bench-peers  measures Duly beside other queues, fetched into throw-away environments
+#   make docs    regenerates the generated pages, and builds the site: build/site
+#   make bench   measures Duly against what this machine can do; PARTS=submit,latency for some
+#   make bench-peers  compares Duly with other queues, installed into temporary environments
 #   make simulate  200 small random worlds in the simulator, with invariants checked
-#   make torture 2,000 orders of statements, the fault tests, and 20 minutes of faults under load
+#   make torture 2,000 interleavings of statements, the fault tests, 20 minutes of faults under load
 
 unexport PYTHONDONTWRITEBYTECODE  # every process would compile all of Duly again: 0.3 s each
 
@@ -17,7 +17,7 @@ PEERS ?=
 SEEDS ?=
 PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 TORTURE_ARGS ?= --minutes 20
-# What speaks to a library; the layers below do not, but for msgspec.
+# The layers that use third-party libraries; those below use only msgspec.
 LOWEST_TESTS ?= $(addprefix tests/,agent api cli client dashboard http launch model store)
 
 .PHONY: demo up test test-lowest tests check checks docs bench bench-peers simulate torture
@@ -39,7 +39,7 @@ check:
 	@scripts/setup dev
 	@$(MAKE) --no-print-directory checks
 
-# Both at a time: the tests leave cores idle that the checks can use.
+# In parallel: the tests leave cores idle that the checks can use.
 test:
 	@scripts/setup dev
 	@$(MAKE) --no-print-directory --jobs=2 checks tests
