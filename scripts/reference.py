@@ -20,14 +20,14 @@ HEAD = """# The command line
 This page is written by `scripts/reference.py` from the help texts; change those instead.
 
 Every command speaks REST through the Python client. The server and the key come from `DULY_URL` and
-`DULY_KEY`, or else from the file that `duly up` writes. An id in brackets is optional; it defaults
+`DULY_KEY`, or else from the file that `duly up` writes. An ID in brackets is optional; it defaults
 to the last task that you submitted.
 
 | exit code | means |
 |---|---|
 | 0 | success |
 | 1 | refused or failed; the message is on stderr |
-| 2 | usage error |
+| 2 | usage error: an unknown command or flag, or a value that cannot be |
 | 3 | no server can be reached |
 | 130 | interrupted with Ctrl-C (SIGINT) |
 

@@ -24,8 +24,8 @@ def test_the_environment_overrides_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[leases]\nttll = 1", "did you mean 'ttl'"),
-        ("[lease]\nttl = 1", "did you mean 'leases'"),
+        ("[leases]\nttll = 1", "there is no setting in [leases] named 'ttll'. Did you mean 'ttl'?"),
+        ("[lease]\nttl = 1", "there is no section named 'lease'. Did you mean 'leases'?"),
         ("[leases]\nttl = 'soon'", "not a duration"),
         ("[leases]\nttl = true", "duration"),
         ("[scheduling]\nwindow = 'many'", "scheduling.window"),
@@ -33,7 +33,10 @@ def test_the_environment_overrides_the_file(tmp_path):
         ("[leases", "not valid TOML"),
         ("[leases]\nttl = 8", "three times leases.heartbeat"),
         ("[leases]\nterm_ttl = 1", "twice leases.term_renewal"),
-        ("[leases]\nheartbeat = 0", "above 0"),
+        (
+            "[leases]\nheartbeat = 0",
+            "leases.heartbeat and leases.term_renewal must be more than 0.",
+        ),
     ],
 )
 def test_a_mistake_in_the_file_is_an_error_with_a_suggestion(tmp_path, text, words):
@@ -45,7 +48,7 @@ def test_a_mistake_in_the_file_is_an_error_with_a_suggestion(tmp_path, text, wor
 
 
 def test_a_mistake_in_the_environment_is_an_error_with_a_suggestion():
-    with pytest.raises(ConfigError, match="did you mean 'window'"):
+    with pytest.raises(ConfigError, match=r"DULY_SCHEDULING__WINDWO: .* Did you mean 'window'"):
         load(None, {"DULY_SCHEDULING__WINDWO": "5"})
 
 

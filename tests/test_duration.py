@@ -69,7 +69,14 @@ def test_a_time_is_converted_to_utc():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0.0s"), (1.26, "1.3s"), (59, "59s"), (61, "1m 1s"), (3600, "1h"), (90_061, "1d 1h")],
+    [
+        (0, "0.0 s"),
+        (1.26, "1.3 s"),
+        (59, "59 s"),
+        (61, "1 min 1 s"),
+        (3600, "1 h"),
+        (90_061, "1 d 1 h"),
+    ],
 )
 def test_a_duration_is_written_in_its_two_largest_units(seconds, text):
     assert format_duration(timedelta(seconds=seconds)) == text

@@ -11,11 +11,11 @@ import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
-from duly.duration import parse_duration
+from duly.duration import format_duration, parse_duration
 from duly.errors import ConfigError, Invalid
 
 
@@ -163,21 +163,28 @@ class Settings(msgspec.Struct, frozen=True):
 MIN_CONNECTIONS = 15
 """One per loop of a server plus one per class (`connection_classes.py`)."""
 SECTIONS = get_type_hints(Settings)
-S = TypeVar("S", bound=msgspec.Struct)
+
+
+class GivenSetting(NamedTuple):
+    """A setting as it was given, with the place that messages name."""
+
+    section: str
+    name: str
+    value: Any
+    source: str
+    """The file, or the variable."""
+    place: str
+    """The file and the setting in it, or the variable."""
 
 
 def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
     """Build the settings from `file`, if any, and from `DULY_<SECTION>__<NAME>` variables."""
-    values = _read(file) if file else {}
-    for variable, text in environment.items():
-        section, separator, name = variable.removeprefix("DULY_").partition("__")
-        if variable.startswith("DULY_") and separator:
-            values.setdefault(section.lower(), {})[name.lower()] = text
-    for section in values:
-        _check_name(section, SECTIONS, "section")
-    settings = Settings(
-        **{name: _section(kind, name, values.get(name, {})) for name, kind in SECTIONS.items()}
-    )
+    given = _read_file(file) if file else []
+    given += _read_environment(environment)
+    values: dict[str, dict[str, Any]] = {}
+    for one in given:
+        values.setdefault(one.section, {})[one.name] = _convert(one)
+    settings = Settings(**{name: kind(**values.get(name, {})) for name, kind in SECTIONS.items()})
     _check_leases(settings.leases)
     _check_bounds(settings)
     return settings
@@ -186,66 +193,87 @@ def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
 def _check_leases(leases: LeaseSettings) -> None:
     """Refuse a lease that could expire between two renewals: a healthy node would be lost."""
     if not (leases.heartbeat and leases.term_renewal):
-        raise ConfigError("leases.heartbeat and leases.term_renewal must be above 0.")
+        raise ConfigError("leases.heartbeat and leases.term_renewal must be more than 0.")
     if leases.ttl < 3 * leases.heartbeat:
-        raise ConfigError("leases.ttl must be at least three times leases.heartbeat.")
+        raise ConfigError(
+            f"leases.ttl is {format_duration(leases.ttl)}. It must be at least three times "
+            f"leases.heartbeat, which is {format_duration(leases.heartbeat)}."
+        )
     if leases.term_ttl < 2 * leases.term_renewal:
-        raise ConfigError("leases.term_ttl must be at least twice leases.term_renewal.")
+        raise ConfigError(
+            f"leases.term_ttl is {format_duration(leases.term_ttl)}. It must be at least twice "
+            f"leases.term_renewal, which is {format_duration(leases.term_renewal)}."
+        )
 
 
 def _check_bounds(settings: Settings) -> None:
     """Refuse limits under which a server could not do all of its work."""
     if settings.database.connections < MIN_CONNECTIONS:
-        raise ConfigError(f"database.connections must be at least {MIN_CONNECTIONS}.")
+        raise ConfigError(
+            f"database.connections is {settings.database.connections}. It must be at least "
+            f"{MIN_CONNECTIONS}."
+        )
     requests = settings.requests
     if min(requests.open_limit, requests.waiting_limit) < 1:
-        raise ConfigError("requests.open_limit and requests.waiting_limit must be above 0.")
+        raise ConfigError("requests.open_limit and requests.waiting_limit must be at least 1.")
     if requests.bodies_limit < 2 * max(requests.body_limit, requests.batch_limit):
         raise ConfigError(
-            "requests.bodies_limit must be at least twice requests.batch_limit: half of it is all "
-            "that one tenant may hold."
+            f"requests.bodies_limit is {requests.bodies_limit}. It must be at least twice "
+            "requests.batch_limit and requests.body_limit, because one tenant may hold half of it."
         )
     if settings.audit.batch < 1:
         raise ConfigError("audit.batch must be at least 1.")
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_file(file: Path) -> list[GivenSetting]:
     try:
-        return tomllib.loads(file.read_text())
+        sections = tomllib.loads(file.read_text())
     except OSError as error:
         raise ConfigError(f"Cannot read {file}: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not valid TOML: {error}") from error
+        raise ConfigError(f"{file} is not valid TOML: {error}.") from error
+    given = []
+    for section, settings in sections.items():
+        _check_name(section, SECTIONS, "section", str(file))
+        if not isinstance(settings, dict):
+            raise ConfigError(
+                f"{file}: {section} is a section. Write [{section}], and its settings below it."
+            )
+        for name, value in settings.items():
+            given.append(GivenSetting(section, name, value, str(file), f"{file}: {section}.{name}"))
+    return given
 
 
-def _section(kind: type[S], name: str, values: Any) -> S:
-    if not isinstance(values, dict):
-        raise ConfigError(f"{name} is a section; write [{name}] and its settings below it.")
-    hints = get_type_hints(kind)
-    for setting in values:
-        _check_name(setting, hints, f"setting in [{name}]")
-    converted = {
-        setting: _convert(value, hints[setting], f"{name}.{setting}")
-        for setting, value in values.items()
-    }
-    return kind(**converted)
+def _read_environment(environment: Mapping[str, str]) -> list[GivenSetting]:
+    given = []
+    for variable, text in environment.items():
+        section, separator, name = variable.removeprefix("DULY_").lower().partition("__")
+        if variable.startswith("DULY_") and separator:
+            _check_name(section, SECTIONS, "section", variable)
+            given.append(GivenSetting(section, name, text, variable, variable))
+    return given
 
 
-def _convert(value: Any, kind: type, name: str) -> Any:
+def _convert(given: GivenSetting) -> Any:
+    """Return the value as its setting has it; raises ConfigError with the place of a mistake."""
+    hints = get_type_hints(SECTIONS[given.section])
+    _check_name(given.name, hints, f"setting in [{given.section}]", given.source)
+    kind, value = hints[given.name], given.value
     try:
-        if kind is timedelta:
-            if isinstance(value, bool) or not isinstance(value, int | float | str):
-                raise Invalid(name, f'{name} is a duration; write it like "15s".')
-            return parse_duration(value, name)
-        return msgspec.convert(value, kind, strict=False)
+        if kind is not timedelta:
+            return msgspec.convert(value, kind, strict=False)
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise Invalid("", f"{value!r} is not a duration. Try 90, 5m or 1h30m.")
+        return parse_duration(value, "")
     except Invalid as error:
-        raise ConfigError(error.message) from error
+        raise ConfigError(f"{given.place}: {error.problem}") from error
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{name}: {error}.") from error
+        wanted = "a whole number" if kind is int else "text in quotes"
+        raise ConfigError(f"{given.place}: {value!r} is not {wanted}.") from error
 
 
-def _check_name(name: str, known: Mapping[str, Any], what: str) -> None:
+def _check_name(name: str, known: Mapping[str, Any], what: str, source: str) -> None:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}."
-        raise ConfigError(f"There is no {what} named {name!r}; {hint}")
+        hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}."
+        raise ConfigError(f"{source}: there is no {what} named {name!r}. {hint}")

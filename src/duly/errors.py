@@ -94,13 +94,24 @@ class TooLarge(DulyError):
 
 
 class Invalid(DulyError):
-    """A field of the request is invalid; `field` is its path, as in `resources.cpu`."""
+    """A field of the request is invalid; `field` is its path, as in `resources.cpu`.
+
+    `problem` says what is wrong with the value and what to write instead. The message is both:
+    "resources.cpu: …". It begins with the field in every case, so that a client which calls the
+    field by another name, as the command line does, can put that name there.
+    """
 
     code = "invalid"
 
-    def __init__(self, field: str, message: str, **details: Any) -> None:
-        super().__init__(message, field=field, **details)
+    def __init__(self, field: str, problem: str, **details: Any) -> None:
+        super().__init__(f"{field}: {problem}" if field else problem, field=field, **details)
         self.field = field
+        self.problem = problem
+
+    def within(self, outer: str) -> "Invalid":
+        """Return the same error for a request that has this one's in its field `outer`."""
+        details = {name: value for name, value in self.details.items() if name != "field"}
+        return Invalid(f"{outer}.{self.field}" if self.field else outer, self.problem, **details)
 
 
 class UnknownArtifact(Invalid):

@@ -45,18 +45,49 @@ def test_an_error_ends_a_command_with_the_code_that_was_promised(error, code):
 @pytest.mark.parametrize(
     ("ended", "line"),
     [
-        (task(), "done: waited 2.0s, ran 1m 30s, peak memory 12 MiB"),
+        (task(), "done (attempt 1 of 3); waited 2.0 s, ran 1 min 30 s, peak memory 12 MiB"),
         (
-            task(status="failed", outcome="failed", exit_code=137, reason=SIGNAL, attempt=3),
-            "failed (killed by SIGKILL): waited 2.0s, ran 1m 30s, peak memory 12 MiB, 3 attempts",
+            task(
+                status="failed",
+                outcome="failed",
+                exit_code=1,
+                reason=reason(
+                    "exit_code",
+                    "Exited with code 1. That was its only attempt.",
+                    exit_code=1,
+                    given_up="attempts_exhausted",
+                ),
+                failures=1,
+                max_attempts=1,
+                usage=None,
+            ),
+            "failed: exit code 1 (attempt 1 of 1); waited 2.0 s, ran 1 min 30 s",
+        ),
+        (
+            task(
+                status="failed",
+                outcome="failed",
+                exit_code=137,
+                reason=reason("signal", "Killed by SIGKILL. That was the last of 3 attempts."),
+                attempt=5,
+                failures=3,
+                losses=2,
+            ),
+            "failed: killed by SIGKILL (attempt 5, 2 lost with their nodes); waited 2.0 s, "
+            "ran 1 min 30 s, peak memory 12 MiB",
+        ),
+        (
+            task(attempt=2, losses=1, usage={"peak_memory_mb": 0.4}),
+            "done (attempt 2, 1 lost with its node); waited 2.0 s, ran 1 min 30 s, "
+            "peak memory under 1 MiB",
         ),
         (
             task(status="failed", started_at=None, reason=reason("x", "It was not found.")),
-            "failed (It was not found)",
+            "failed: it was not found (attempt 1 of 3); it never started",
         ),
         (
             task(status="cancelled", started_at=None, usage=None, attempt=0),
-            "cancelled",
+            "cancelled; it never started",
         ),
         (
             task(
@@ -66,7 +97,7 @@ def test_an_error_ends_a_command_with_the_code_that_was_promised(error, code):
                 attempt=0,
                 reason=reason("no_node_can_fit", "needs 64 cpu;\x1b[31m no node has them."),
             ),
-            "failed (needs 64 cpu;\ufffd[31m no node has them)",
+            "failed: needs 64 cpu;\ufffd[31m no node has them; it never started",
         ),
     ],
 )

@@ -184,7 +184,7 @@ def test_ctrl_c_half_way_tells_what_was_done_if_anybody_reads(tmp_path, has_read
                 process.stdout.close()
             process.send_signal(signal.SIGINT)
             assert (process.wait(30), process.stderr.read()) == (130, b"")
-            assert not has_reader or process.stdout.read() == b"cancelled 17\n"
+            assert not has_reader or process.stdout.read() == b"Task 17 cancelled.\n"
         finally:
             Hesitant.leave.set()
             process.kill()
@@ -235,5 +235,5 @@ def test_submit_waits_for_the_database_and_says_so_once(tmp_path):
             check=False,
             timeout=60,
         )
-    assert (done.returncode, done.stdout) == (0, "submitted 17\n")
+    assert (done.returncode, done.stdout) == (0, "Task 17 submitted.\n")
     assert done.stderr == "duly: The database is down. Trying again for up to 20 s.\n"

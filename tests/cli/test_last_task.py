@@ -43,7 +43,7 @@ def test_the_latest_tasks_are_kept_once_each_and_in_order():
 
 
 def test_without_a_last_task_one_is_asked_for_its_id():
-    with pytest.raises(NotFound, match="give a task ID"):
+    with pytest.raises(NotFound, match="Give a task ID"):
         last_task.recall(A)
 
 

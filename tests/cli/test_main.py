@@ -41,31 +41,59 @@ def test_the_version_is_that_of_the_package():
 
 
 @pytest.mark.parametrize(
-    "args",
+    ("args", "line"),
     [
-        ["shwo"],
-        ["show", "--output", "xml"],
-        ["submit"],
-        ["submit", "--cpu", "much", "--", "true"],
-        ["submit", "--cap", "soon", "--", "true"],
-        ["run", "--script", "/nonexistent"],
-        ["cancel", "7", "--status", "waiting"],
-        ["dead", "replay"],
-        ["update", "7"],
-        ["list", "--limit", "0"],
-        ["node"],
-        ["server"],
+        ("shwo", "There is no command 'shwo'. Did you mean 'show'? See 'duly --help'."),
+        ("--nope", "There is no option '--nope'. See 'duly --help'."),
+        (
+            "submit --cpp 2 -- true",
+            "There is no option '--cpp'. Did you mean --cpu? See 'duly submit --help'.",
+        ),
+        ("update", "ID is missing. See 'duly update --help'."),
+        ("agent", "--url is missing. See 'duly agent --help'."),
+        ("show 7 8 9", "Unexpected arguments: 8 9. See 'duly show --help'."),
+        ("submit --cap", "--cap needs a value."),
+        ("submit --wait=yes -- true", "--wait takes no value."),
+        ("show -o xml", "-o: 'xml' is unknown. Use table, json, jsonl, csv or id."),
+        ("submit --cpu much -- true", "--cpu: 'much' is not a number."),
+        ("submit --attempts two -- true", "--attempts: 'two' is not a whole number."),
+        ("list --limit 0", "--limit: 0 is not between 1 and 1000."),
+        ("logs --attempt 0", "--attempt: 0 is too small. Use at least 1."),
+        ("run --cap 5x -- true", "--cap: '5x' is not a duration. Try 90, 5m or 1h30m."),
+        (
+            "run --after nope -- true",
+            "--after: there is no task 'nope'. Give a task ID from 'duly list'.",
+        ),
+        ("submit --label x -- true", "--label: 'x' has no '='. Write it like NAME=VALUE."),
+        (
+            "run --script /nonexistent",
+            "--script: '/nonexistent' cannot be read: No such file or directory.",
+        ),
+        (
+            "submit",
+            "There is nothing to run. Give a command, such as: duly submit -- echo hello",
+        ),
+        ("cancel 7 --status waiting", "Give only one of task IDs, a filter and --graph."),
+        ("dead replay", "Nothing is selected. Give task IDs, --reason, --since or --all."),
+        ("update 7", "There is nothing to change. Give a flag, such as --priority 5."),
+        ("help show me", "COMMAND: 'duly show' has no command 'me'."),
     ],
 )
-def test_a_usage_error_ends_with_2_and_says_what_is_wrong(args):
-    done = run(*args, DULY_URL=NOWHERE)
+def test_a_usage_error_ends_with_2_and_is_one_line_that_says_what_is_wrong(args, line):
+    done = run(*args.split(), DULY_URL=NOWHERE)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"duly: {line}\n")
+
+
+@pytest.mark.parametrize("group", ["", "node", "server"])
+def test_a_command_that_needs_another_one_shows_its_help(group):
+    done = run(*group.split(), DULY_URL=NOWHERE)
     assert done.returncode == 2
-    assert "Usage: duly" in done.stderr + done.stdout
-    assert "Traceback" not in done.stderr
+    assert f"Usage: duly {group}".strip() in done.stderr + done.stdout
 
 
-def test_a_command_that_was_nearly_right_is_suggested():
-    assert "Did you mean 'show'" in run("shwo").stderr
+@pytest.mark.parametrize("group", ["schedule", "db", "node"])
+def test_the_help_of_a_group_has_the_summaries_of_its_commands_in_full(group):
+    assert "..." not in run(group, "--help").stdout.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,15 @@ def test_the_picture_is_svg(workload, tmp_path):
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["--policy", "lifo"], 2, "There is no policy 'lifo'"),
-        (["--nodes", "few"], 2, "Use a number, or a range like 90..110."),
-        (["--nodes", "9..3"], 2, "at least 1"),
-        (["--tenants", "host"], 2, "Tenants are by user or group."),
-        (["--output", "csv"], 2, "use json"),
+        (["--policy", "lifo"], 2, "--policy: there is no policy 'lifo'. Use "),
+        (
+            ["--nodes", "few"],
+            2,
+            "--nodes: 'few' is not a number. Give one, or a range like 90..110.",
+        ),
+        (["--nodes", "9..3"], 2, "--nodes: '9..3' is not a range"),
+        (["--tenants", "host"], 2, "--tenants: 'host' is unknown. Use user or group."),
+        (["--output", "csv"], 2, "--output: figures are not a list of tasks. Use table or json."),
     ],
 )
 def test_a_wrong_flag_is_refused(workload, args, code, message):

@@ -105,6 +105,6 @@ def test_a_command_that_needs_the_server_says_what_to_install(bare, server, comm
     done = run(server, bare / "bin" / "duly", name, *args)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"duly {name}: this command needs the server part of Duly, which is not installed. "
+        f"duly: 'duly {name}' needs the server part of Duly, which is not installed. "
         "Install it with: pip install 'duly[server]'\n"
     )

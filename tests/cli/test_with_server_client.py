@@ -33,7 +33,9 @@ async def test_asking_for_the_result_of_a_failed_task_raises(server):
         client.get_result(task["id"])
     done = server.duly("result", task["id"])
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("duly: The task is failed, so it has no result: ")
+    assert done.stderr.startswith(
+        f"duly: Task {task['id']} has failed and has no result: exited with code 1."
+    )
 
 
 async def test_many_calls_at_once(server):

@@ -36,10 +36,10 @@ def test_a_destructive_command_without_a_terminal_needs_yes_and_says_what_it_did
     done = server.duly(*command, "--yes")
     assert (done.returncode, done.stderr) == (0, "")
     said = {
-        "tenant": f"removed tenant {name} (id ",
-        "plan": f"removed plan {name}\n",
-        "key": f"revoked key {command[-1]} (duly_",
-        "task": "cancelled 1 task\n",
+        "tenant": f"Tenant {name} (ID ",
+        "plan": f"Plan {name} removed.\n",
+        "key": f"Key {command[-1]} (duly_",
+        "task": "1 task cancelled.\n",
     }
     assert done.stdout.startswith(said[kind])
 
@@ -48,10 +48,11 @@ def test_a_destructive_command_asks_at_a_terminal(server, name):
     make(server, "tenant", name)
     code, shown = at_terminal(server, "tenant", "remove", name, types="n\n")
     assert code == 1
-    assert f"Remove the tenant {name} for good, with 0 users and all of its keys" in shown
+    assert f"Remove the tenant {name} for good, with all of its keys" in shown
+    assert "Nothing was changed." in shown
     assert server.duly("tenant", "show", name).returncode == 0
     code, shown = at_terminal(server, "tenant", "remove", name, types="y\n")
-    assert (code, f"removed tenant {name}" in shown) == (0, True)
+    assert (code, f"Tenant {name} (ID " in shown) == (0, True)
     assert server.duly("tenant", "show", name).returncode == 1
     assert server.duly("tenant", "create", name).returncode == 0
 
@@ -100,5 +101,5 @@ def test_cancel_without_an_id_names_the_task_and_asks_at_a_terminal(server, name
     assert f"Cancel the last task, {task_id} ({name}), which is scheduled?" in shown
     assert json.loads(server.duly("show", task_id, "-o", "json").stdout)["status"] == "scheduled"
     done = server.duly("cancel")
-    assert (done.returncode, done.stdout) == (0, f"cancelled {task_id}\n")
+    assert (done.returncode, done.stdout) == (0, f"Task {task_id} cancelled.\n")
     assert f"{task_id} ({name})" in done.stderr

@@ -48,13 +48,13 @@ def test_an_administrator_finds_and_cancels_a_task_of_another_tenant_by_its_id(s
     theirs = submit(server, env=acme)
     for command in ("show", "why", "logs"):
         assert server.duly(command, theirs).returncode == 0
-    assert f"cancelled {theirs}" in server.duly("cancel", theirs).stdout
+    assert f"Task {theirs} cancelled." in server.duly("cancel", theirs).stdout
 
 
 def test_a_filter_cancels_in_another_tenant_only_if_it_is_named(server, acme):
     theirs = submit(server, env=acme)
     alone = server.duly("cancel", "--tenant", "acme")
-    assert (alone.returncode, "goes with a filter" in alone.stderr) == (2, True)
+    assert (alone.returncode, "--tenant: it needs a filter" in alone.stderr) == (2, True)
     server.duly("cancel", "--status", "scheduled", "--yes")
     assert (
         json.loads(server.duly("show", theirs, "--output", "json").stdout)["status"] == "scheduled"

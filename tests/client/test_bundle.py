@@ -80,15 +80,18 @@ def test_an_archive_is_sent_as_it_is(tmp_path):
     [
         (lambda path: (path / "x").symlink_to("/etc"), "'x' is a symbolic link"),
         (lambda path: os.mkfifo(path / "x"), "'x' is neither a file"),
-        (lambda path: (path / "a\nb").touch(), "cannot be seen"),
-        (lambda path: Path(os.fsdecode(bytes(path) + b"/\xff")).touch(), "cannot be seen"),
+        (lambda path: (path / "a\nb").touch(), "contains invisible characters"),
+        (
+            lambda path: Path(os.fsdecode(bytes(path) + b"/\xff")).touch(),
+            "contains invisible characters",
+        ),
     ],
 )
 def test_what_no_node_would_take_is_not_sent(tmp_path, make, told):
     make(tmp_path)
     with pytest.raises(Invalid, match=told) as refused, packed_bundle(tmp_path):
         pass
-    assert refused.value.message.startswith(repr(str(tmp_path))[:30])
+    assert refused.value.problem.startswith(repr(str(tmp_path))[:30])
 
 
 @pytest.mark.parametrize(

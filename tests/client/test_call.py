@@ -65,7 +65,7 @@ def test_an_error_body_of_any_shape_can_be_read(error):
 
 def test_a_response_that_is_not_json_suggests_checking_the_url():
     call = Call("GET", "/", parse_json)
-    with pytest.raises(errors.DulyError, match="Check that the URL is Duly's"):
+    with pytest.raises(errors.DulyError, match="The response is not JSON"):
         read_response(call, Response(200, b"<html>"))
 
 

@@ -59,7 +59,7 @@ def test_a_waiting_task_has_waited_until_now():
         "status": "waiting",
         "name": "encode",
         "owner": "acme / kim",
-        "waited": "1m",
+        "waited": "1 min",
         "ran": view.NOTHING,
         "node": view.NOTHING,
         "reason": "no_capacity",
@@ -69,13 +69,13 @@ def test_a_waiting_task_has_waited_until_now():
 def test_a_running_task_has_run_until_now_and_a_done_one_until_its_end():
     running = view.task_row(task(status="running", started_at=at(-20)), NOW)
     done = view.task_row(task(status="done", started_at=at(-20), finished_at=at(-5)), NOW)
-    assert (running["waited"], running["ran"]) == ("40s", "20s")
-    assert (done["waited"], done["ran"]) == ("40s", "15s")
+    assert (running["waited"], running["ran"]) == ("40 s", "20 s")
+    assert (done["waited"], done["ran"]) == ("40 s", "15 s")
 
 
 def test_a_task_that_was_cancelled_before_its_start_waits_no_longer():
     row = view.task_row(task(status="cancelled", finished_at=at(-30)), NOW)
-    assert (row["waited"], row["ran"]) == ("30s", view.NOTHING)
+    assert (row["waited"], row["ran"]) == ("30 s", view.NOTHING)
 
 
 def test_a_task_whose_time_has_not_come_does_not_wait_yet():
@@ -84,7 +84,7 @@ def test_a_task_whose_time_has_not_come_does_not_wait_yet():
 
 
 def test_a_clock_that_differs_gives_no_negative_time():
-    assert view.span(at(10), None, NOW) == "0.0s"
+    assert view.span(at(10), None, NOW) == "0.0 s"
 
 
 def test_a_node_has_a_bar_for_what_it_has():

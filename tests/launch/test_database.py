@@ -55,7 +55,7 @@ async def test_who_may_not_make_roles_is_told_what_to_have_run_and_then_works(mo
     assert [statement.split()[:2] for statement in told] == [["create", "role"], ["grant", role]]
     for statement in told:
         await administrator.execute(statement)
-    with pytest.raises(ConfigError, match="Run `duly db migrate`"):
+    with pytest.raises(ConfigError, match="Run 'duly db migrate'"):
         await launch.check_request_role(dsn, role)
     assert await launch.bring_up_to_date(dsn, role) == []
     await launch.check_request_role(dsn, role)
@@ -140,7 +140,7 @@ def test_a_dsn_comes_from_the_flag_the_file_or_the_environment(tmp_path):
     assert launch.find_dsn(None, file, there) == "postgresql://file"
     assert launch.find_dsn(None, None, there) == "postgresql://environment"
     assert launch.find_dsn(None, None, NOTHING) is None
-    with pytest.raises(ConfigError, match="not both"):
+    with pytest.raises(ConfigError, match="Give only one of --database"):
         launch.find_dsn("postgresql://flag", file, NOTHING)
     with pytest.raises(ConfigError, match="Cannot read"):
         launch.find_dsn(None, tmp_path / "missing", NOTHING)

@@ -114,7 +114,7 @@ def test_a_server_refuses_a_store_that_others_can_enter(place):
     serve = ["serve", "--port", "0", "--database-file", str(place.dsn_file), "--store", str(store)]
     done = subprocess.run([DULY, *serve], env=place.env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
-    assert f"`chmod o-rwx {store}`" in done.stderr
+    assert f"or run: chmod o-rwx {store}" in done.stderr
     subprocess.run(["chmod", "o-rwx", str(store)], check=True)
     with place.server(None) as url:
         assert url

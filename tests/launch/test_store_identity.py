@@ -33,7 +33,7 @@ async def test_another_folder_is_refused_with_what_to_do(dsn, tmp_path):
     with pytest.raises(ConfigError) as refused:
         await check(dsn, str(tmp_path / "private"))
     assert f"which is {tmp_path}/store on " in refused.value.message
-    assert f"`duly db use-store --store {tmp_path}/private`" in refused.value.message
+    assert f"'duly db use-store --store {tmp_path}/private'" in refused.value.message
     assert not (tmp_path / "private" / NAME).exists()
 
 

@@ -129,7 +129,7 @@ def test_there_is_no_link_to_what_does_not_run(machine, tmp_path):
         [DULY, "link", "--data", str(tmp_path)], env=machine.env, capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert f"No `duly up` runs on {tmp_path}" in done.stderr
+    assert f"No 'duly up' runs on {tmp_path}" in done.stderr
 
 
 @pytest.mark.usefixtures("planted")

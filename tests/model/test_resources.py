@@ -53,10 +53,10 @@ def test_a_whole_node_is_a_share_of_one(one):
 @pytest.mark.parametrize(
     ("kind", "amount", "words"),
     [
-        ("cpu_milli", 500, "0.5 cpu"),
-        ("memory_mb", 256, "256 MiB memory"),
-        ("disk_mb", 1, "1 MiB disk"),
-        ("bandwidth_mbps", 10, "10 Mbit/s bandwidth"),
+        ("cpu_milli", 500, "0.5 CPU"),
+        ("memory_mb", 256, "256 MiB of memory"),
+        ("disk_mb", 1, "1 MiB of disk"),
+        ("bandwidth_mbps", 10, "10 Mbit/s of bandwidth"),
         ("gpu", 2, "2 gpu"),
     ],
 )

@@ -43,23 +43,25 @@ def why(*nodes, needs=SMALL, requires=(), offers=None):
         (
             Absence.LOST,
             "node_down",
-            "node-c has zone=c but has been down since 2027-01-31T19:02:00Z; start its agent.",
+            "Node node-c has the label zone=c but has been down since 2027-01-31T19:02:00Z. Start "
+            "its agent.",
         ),
         (
             Absence.STOPPED,
             "node_down",
-            "node-c has zone=c but has been stopped since 2027-01-31T19:02:00Z; start its agent.",
+            "Node node-c has the label zone=c but has been stopped since 2027-01-31T19:02:00Z. "
+            "Start its agent.",
         ),
         (
             Absence.STOPPING,
             "node_down",
-            "node-c has zone=c but is being stopped; start its agent.",
+            "Node node-c has the label zone=c but is being stopped. Start its agent.",
         ),
         (
             Absence.REMOVED,
             "node_removed",
-            "node-c had zone=c but was removed at 2027-01-31T19:02:00Z; "
-            "add a node that can run the task.",
+            "Node node-c had the label zone=c but was removed at 2027-01-31T19:02:00Z. Add a node "
+            "that can run the task.",
         ),
     ],
 )
@@ -70,7 +72,8 @@ def test_a_node_with_the_label_that_is_absent_is_named(absence, code, message):
 def test_a_large_enough_node_that_is_down_is_named():
     assert why(absent(), needs=LARGE) == (
         "node_down",
-        "node-c is large enough but has been down since 2027-01-31T19:02:00Z; start its agent.",
+        "Node node-c is large enough but has been down since 2027-01-31T19:02:00Z. Start its "
+        "agent.",
     )
 
 
@@ -81,7 +84,9 @@ def test_a_node_that_is_down_comes_before_one_that_was_removed():
 
 def test_other_nodes_like_it_are_counted():
     nodes = [absent(), absent(name="node-d"), absent(name="node-e")]
-    assert "and so are 2 more like it;" in why(*nodes, requires=ZONE)[1]
+    assert (
+        ", like 2 other nodes that could run it. Start its agent." in why(*nodes, requires=ZONE)[1]
+    )
 
 
 def test_a_node_that_is_down_and_could_not_run_the_task_is_not_named():

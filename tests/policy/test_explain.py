@@ -42,40 +42,44 @@ FAILED = Reason("exit_code", "Exit code 3.")
 @pytest.mark.parametrize(
     ("case", "code", "message"),
     [
-        (facts(Status.SCHEDULED), "not_due", "Waits until 2027-01-31T06:30:00Z, its time."),
+        (facts(Status.SCHEDULED), "not_due", "Scheduled to start at 2027-01-31T06:30:00Z."),
         (
             facts(Status.SCHEDULED, attempt=2, stored=FAILED),
             "retry_backoff",
-            "Attempt 2 failed: Exit code 3. It is tried again at 2027-01-31T06:30:00Z.",
+            "Attempt 2 failed: exit code 3. Attempt 3 is scheduled to start at "
+            "2027-01-31T06:30:00Z.",
         ),
-        (facts(), "no_nodes", "No node is connected; start an agent."),
+        (facts(), "no_nodes", "No node is connected. Start one with 'duly agent'."),
         (
             facts(needs=Resources(cpu_milli=64_000), offers=[offer(4), offer(8, name="big")]),
             "no_node_can_fit",
-            "No node is large enough: it needs 64 cpu; the largest node, big, has 8 cpu.",
+            "No node is large enough: it needs 64 CPUs; the largest node has 8.",
         ),
         (
             facts(requires={"zone": "b"}, offers=[offer(4, labels={"zone": "a"}), offer(4)]),
             "no_node_has_label",
-            "Requires zone=b, which none of 2 nodes has.",
+            "No node has the label zone=b, which it requires.",
         ),
         (
             facts(requires={"zone": "a", "os": "x"}, offers=[offer(4, labels={"zone": "a"})]),
             "no_node_has_label",
-            "Requires os=x along with the other labels that it requires, "
-            "which the only node does not have.",
+            "No node has the label os=x and all others that it requires.",
         ),
         (
             facts(requires={"zone": "a"}, offers=[offer(0.1, labels={"zone": "a"}), offer(4)]),
             "no_node_can_fit",
-            "No node is large enough: it needs 0.5 cpu; the largest node, a, has 0.1 cpu.",
+            "No node is large enough: it needs 0.5 CPU; the largest node has 0.1.",
         ),
         (
             facts(offers=[offer(4, 0.25), offer(4, 0), offer(2, 0.1)]),
             "no_capacity",
-            "Waiting for 0.5 cpu on any of 3 nodes.",
+            "Waiting for 0.5 CPU to become free on any of 3 nodes.",
         ),
-        (facts(offers=[offer(4, 0)]), "no_capacity", "Waiting for 0.5 cpu on 1 node."),
+        (
+            facts(offers=[offer(4, 0)]),
+            "no_capacity",
+            "Waiting for 0.5 CPU to become free on node a.",
+        ),
         (
             facts(
                 offers=[offer(4, 1), offer(4, 0)],
@@ -84,45 +88,45 @@ FAILED = Reason("exit_code", "Exit code 3.")
                 peak_percent=80,
             ),
             "off_peak",
-            "Waits for quieter times: 87 % of the cpu of all nodes is in use, and work that is "
-            "off_peak begins below 80 %, or at 2027-01-31T06:30:00Z.",
+            "Waiting for quiet hours: 87 % of the CPU of all nodes is in use; off_peak tasks start "
+            "below 80 %, or at 2027-01-31T06:30:00Z.",
         ),
         (
             facts(offers=[offer(4, 0)], queue=Queue.URGENT, urgent_at=NOW, peak_percent=80),
             "no_capacity",
-            "Waiting for 0.5 cpu on 1 node.",
+            "Waiting for 0.5 CPU to become free on node a.",
         ),
         (
             facts(offers=[offer(4, 1)], queue=Queue.OFF_PEAK, urgent_at=NOW, peak_percent=80),
             "not_its_turn",
-            "There is room for it; it is placed in one of the next rounds, unless that room is kept"
-            " for a larger task that must start earlier.",
+            "There is room for it: it starts in a moment, unless that room is kept for a larger "
+            "task that must start earlier.",
         ),
         (
             facts(offers=[offer(4, draining=True), offer(0.1)]),
             "nodes_draining",
-            "1 node could run it, but takes no more tasks: it is being drained.",
+            "The only node that could run it is being drained and takes no new tasks.",
         ),
         (
             facts(offers=[offer(4)], ahead=7),
             "not_its_turn",
-            "7 tasks like it that must start earlier go first.",
+            "7 tasks with the same needs must start earlier and go first.",
         ),
         (
             facts(offers=[offer(4)]),
             "not_its_turn",
-            "There is room for it; it is placed in one of the next rounds, unless that room is kept"
-            " for a larger task that must start earlier.",
+            "There is room for it: it starts in a moment, unless that room is kept for a larger "
+            "task that must start earlier.",
         ),
         (
             facts(limits=Limits(1, is_suspended=True), use=TenantUsage(1)),
             "tenant_suspended",
-            "Its tenant is suspended; nothing of it starts.",
+            "Its tenant is suspended, so none of its tasks start. An administrator can resume it.",
         ),
         (
             facts(offers=[offer(4, 0)], limits=Limits(3), use=TenantUsage(3)),
             "tenant_limit",
-            "3 tasks run of its tenant; the plan allows 3 at once.",
+            "3 tasks of its tenant are running; the plan allows 3 at once.",
         ),
         (
             facts(
@@ -131,13 +135,13 @@ FAILED = Reason("exit_code", "Exit code 3.")
                 use=TenantUsage(1, Resources(cpu_milli=750)),
             ),
             "tenant_limit",
-            "Needs 0.5 cpu; of the 1 cpu that the plan allows at once, its tenant has 0.75 cpu.",
+            "It needs 0.5 CPU; the plan allows 1 at once, and its tenant uses 0.75.",
         ),
         (
             facts(offers=[offer(4)], limits=Limits(None, {"memory_mb": 100})),
             "tenant_limit",
-            "Needs 256 MiB memory; of the 100 MiB memory that the plan allows at once, its tenant"
-            " has none yet.",
+            "It needs 256 MiB of memory; the plan allows 100 MiB at once, and its tenant uses 0 "
+            "MiB.",
         ),
         (
             facts(
@@ -146,22 +150,22 @@ FAILED = Reason("exit_code", "Exit code 3.")
                 under_key=KeyUsage(1, 1),
             ),
             "concurrency_limit",
-            "1 task runs with the key customer-7; no more than 1 may run at once.",
+            "1 task with the concurrency key 'customer-7' is running; at most 1 may run at once.",
         ),
         (
             facts(offers=[offer(0.2)], limits=Limits(1), use=TenantUsage(1)),
             "no_node_can_fit",
-            "No node is large enough: it needs 0.5 cpu; the largest node, a, has 0.2 cpu.",
+            "No node is large enough: it needs 0.5 CPU; the largest node has 0.2.",
         ),
         (
             facts(Status.RUNNING, node="a", leased_at=NOW),
             "running",
-            "Runs on a since 2027-01-31T06:30:00Z.",
+            "Running on a since 2027-01-31T06:30:00Z.",
         ),
         (
             facts(Status.RUNNING, node="a", leased_at=NOW, cancel_requested_at=NOW),
             "cancel_requested",
-            "Is being stopped on a; it was cancelled at 2027-01-31T06:30:00Z.",
+            "Being stopped on a: it was cancelled at 2027-01-31T06:30:00Z.",
         ),
         (facts(Status.DONE), "done", "It is done."),
         (facts(Status.FAILED, stored=FAILED), "exit_code", "Exit code 3."),

@@ -88,8 +88,8 @@ def test_what_is_too_large_for_every_node_is_known():
     large = Shape(Resources(cpu_milli=3000))
     assert not could_ever_fit(large, [known(node(1)), known(node(2))])
     assert could_ever_fit(large, [known(node(1)), known(node(2, cpu=3000))])
-    assert reasons_against(large, node(1)) == ["too small by 1 cpu"]
-    assert reasons_against(ask(1).shape, node(1, used=2000)) == ["busy: 0.5 cpu short"]
+    assert reasons_against(large, node(1)) == ["too small by 1 CPU"]
+    assert reasons_against(ask(1).shape, node(1, used=2000)) == ["busy: 0.5 CPU short"]
 
 
 def test_a_task_goes_only_where_the_labels_are_that_it_requires():

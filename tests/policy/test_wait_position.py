@@ -32,20 +32,22 @@ def why(*, ahead, next_end=timedelta(0)):
 
 
 def test_a_task_that_waits_for_room_is_told_its_position():
-    assert why(ahead=0).message == "Waiting for 1 cpu on 1 node. It is next."
+    assert why(ahead=0).message == "Waiting for 1 CPU to become free on node a. It is next in line."
     reason = why(ahead=3)
-    assert reason.message == "Waiting for 1 cpu on 1 node. It is number 4 of the tasks like it."
+    assert reason.message == (
+        "Waiting for 1 CPU to become free on node a. 3 tasks with the same needs are ahead."
+    )
     assert reason.details["position"] == 4
 
 
 def test_a_task_that_waits_for_room_is_told_when_the_next_one_ends():
     reason = why(ahead=0, next_end=timedelta(minutes=3))
     assert reason.message == (
-        "Waiting for 1 cpu on 1 node. The next task there ends by 2027-01-31T19:05:00Z at the "
-        "latest. It is next."
+        "Waiting for 1 CPU to become free on node a. The next running task there ends at "
+        "2027-01-31T19:05:00Z at the latest. It is next in line."
     )
     assert reason.details["next_end"] == "2027-01-31T19:05:00Z"
 
 
 def test_a_position_that_was_not_counted_is_not_told():
-    assert why(ahead=None).message == "Waiting for 1 cpu on 1 node."
+    assert why(ahead=None).message == "Waiting for 1 CPU to become free on node a."

@@ -73,7 +73,7 @@ async def test_an_error_of_a_write_is_told():
 
 async def test_who_waits_in_vain_is_taken_out_of_the_line(lab):
     await lab.components.submitter._shapes.get_or_create([lab.spec()])
-    with pytest.raises(Unavailable, match="nothing was stored"):
+    with pytest.raises(Unavailable, match="Nothing was stored"):
         await lab.components.submitter.submit(lab.client, lab.spec())
     await lab.components.submitter.tick()
     assert await lab.count("tasks") == 0

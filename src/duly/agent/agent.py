@@ -189,7 +189,7 @@ async def _ask_to_join(
     options: AgentOptions, data: Path, gateway: Gateway, message: JoinRequest
 ) -> JoinResponse:
     saved = identity.ensure(data)
-    advice = "Make a token with `duly node token create`, and give it with --join-token-file."
+    advice = "Make a token with 'duly node token create', and give it with --join-token-file."
     for secret in _secrets(saved, options.join_token):
         gateway.key = secret
         try:

@@ -103,7 +103,9 @@ class Gateway:
         try:
             return msgspec.json.decode(content, type=wire.JoinResponse)
         except msgspec.DecodeError as error:
-            raise Unavailable(f"The server's answer makes no sense: {error}") from error
+            raise Unavailable(
+                f"The server sent a response that cannot be decoded: {error}"
+            ) from error
 
     async def call(
         self,
@@ -127,7 +129,9 @@ class Gateway:
         try:
             return wire.decode(content, response_type)
         except Malformed as error:
-            raise Unavailable(f"The server's answer makes no sense: {error.message}") from error
+            raise Unavailable(
+                f"The server sent a response that cannot be decoded: {error.message}"
+            ) from error
 
     async def send(self, name: str, message: Any, *, timeout: float) -> bytes:
         """Send `message` to the gateway's `name`, and return the raw response."""

@@ -116,7 +116,9 @@ def bearer_of(request: Request) -> str:
     """Return the caller's bearer key; raises Unauthenticated if there is none."""
     bearer = bearer_in(request.scope["headers"])
     if bearer is None:
-        raise Unauthenticated("Send a key as `Authorization: Bearer KEY`.")
+        raise Unauthenticated(
+            "The request has no key. Send one in the header 'Authorization: Bearer KEY'."
+        )
     return bearer
 
 
@@ -141,13 +143,15 @@ async def _authenticate_attempt(components: Components, bearer: str, access: Acc
     async with components.timeouts.reading():
         key = await components.attempt_keys.authenticate(bearer)
     if access is not Access.ATTEMPT:
-        raise Forbidden("An attempt's key may only report on that attempt.")
+        raise Forbidden("The key of an attempt may only report on that attempt.")
     return key
 
 
 def _check_scope(credential: Credential, needed: Scope) -> None:
     if needed not in credential.scopes and Scope.ADMIN not in credential.scopes:
-        raise Forbidden(f"This needs a key with the scope {needed.value!r}.", scope=needed.value)
+        raise Forbidden(
+            f"Your key lacks the scope {needed.value!r}. Use a key that has it.", scope=needed.value
+        )
 
 
 def _check_suspended(credential: Credential, method: str) -> None:
@@ -174,9 +178,11 @@ async def _act_for_tenant(
     if not names:
         return None
     if Scope.ADMIN not in credential.scopes:
-        raise Forbidden("Only a key with the scope 'admin' may name a tenant.", scope="admin")
+        raise Forbidden(
+            "Only a key with the scope 'admin' may act for another tenant.", scope="admin"
+        )
     if len(names) != 1 or "\0" in names[0]:
-        raise Invalid("tenant", "tenant is the name of one tenant.")
+        raise Invalid("tenant", "give the name of one tenant.")
     if names[0] == credential.tenant:
         return credential
     async with (
@@ -185,7 +191,7 @@ async def _act_for_tenant(
     ):
         tenant = await views.tenant_by_name(conn, names[0])
     if tenant is None:
-        raise NotFound(f"There is no tenant {names[0][:60]!r}.")
+        raise NotFound(f"There is no tenant {names[0][:60]!r}.", kind="tenant")
     return acting_for(credential, tenant)
 
 

@@ -23,14 +23,19 @@ Handler = Callable[[Request], Awaitable[ASGIApp]]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 
+NO_SUCH_PATH = "There is nothing at this path. The paths of the API are listed at /docs."
+
+
 class MethodNotAllowed(DulyError):
     """The path exists, but not for this method."""
 
     code: ClassVar[str] = "method_not_allowed"
 
     def __init__(self, allowed: Iterable[str]) -> None:
-        super().__init__("This path does not support this method.")
         self.allowed = sorted(allowed)
+        super().__init__(
+            f"This path does not support this method. Use {', '.join(sorted(allowed))}."
+        )
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -139,7 +144,7 @@ class RouteTable:
             template, path_params = _template_of(path)
             methods = self._methods.get(template)
             if methods is None:
-                raise NotFound("There is nothing at this path.")
+                raise NotFound(NO_SUCH_PATH)
         route = methods.get(method)
         if route is None:
             raise MethodNotAllowed(methods)

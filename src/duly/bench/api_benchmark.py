@@ -214,8 +214,8 @@ class ApiBenchmark:
                 ended = self._client.wait(task, timeout=STOP_CHECK_SECONDS)
         if (ended["status"], ended["attempt"]) != ("done", 1):
             raise Unfinished(
-                f"Task {task} is {ended['status']} after {ended['attempt']} attempts; "
-                f"see `duly why {task}`."
+                f"Task {task} is {ended['status']} after {ended['attempt']} attempts; see 'duly "
+                f"why {task}'."
             )
         return ended
 

@@ -23,14 +23,13 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not can_ask():
         raise typer.BadParameter(
-            f"{clean(question)} There is no terminal to ask at. Give --yes to confirm.",
-            param_hint="--yes",
+            f"{clean(question)} There is no terminal to ask at. Give --yes to confirm."
         )
     ask(question)
 
 
 def ask(question: str) -> None:
-    """Ask at the terminal; any answer but yes aborts the command."""
+    """Ask at the terminal; any answer but yes ends the command."""
     typer.confirm(clean(question), abort=True, err=True)
 
 

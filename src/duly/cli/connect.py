@@ -10,9 +10,17 @@ import typer
 from duly.cli import last_task
 from duly.cli.exit_codes import DULY_FAILED
 from duly.cli.output.text import clean_lines
+from duly.cli.written_flags import flag_of_field, name_flags
 from duly.client.retry import CallFailure, Patience
 from duly.client.sync import Client
-from duly.errors import DulyError, Unauthenticated, Unavailable, Unreachable
+from duly.errors import (
+    DulyError,
+    Invalid,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+    Unreachable,
+)
 
 INTERACTIVE_RETRIES = Patience(total=timedelta(seconds=2), base_delay=timedelta(milliseconds=50))
 """For a person at a terminal: long enough for a hiccup, short enough to report an outage soon."""
@@ -24,6 +32,22 @@ SUBMITTING_RETRIES = Patience(
     base_delay=INTERACTIVE_RETRIES.base_delay,
 )
 """For submitting: long enough for a failover of the database, if there is a server at all."""
+ADVICE_BY_KIND = {
+    "attempt": "See its attempts with 'duly attempts'.",
+    "artifact": "Give a SHA-256 from 'duly artifact list'.",
+    "dead letter": "Give a task ID from 'duly dead list'.",
+    "graph": "Give the ID or the name of a graph.",
+    "key": "Give a key ID from 'duly key list'.",
+    "node": "Give a node's ID or name from 'duly node list'.",
+    "plan": "Give a name from 'duly plan list'.",
+    "reservation": "Give an ID from 'duly resources list'.",
+    "schedule": "Give a schedule's ID or name from 'duly schedule list'.",
+    "task": "Give a task ID from 'duly list'.",
+    "tenant": "Give a name from 'duly tenant list'.",
+    "tier": "Give a name from 'duly tier list'.",
+    "user": "Give a name from 'duly user list'.",
+}
+"""Where to look for what a server does not know, unless its message has advice of its own."""
 
 
 def connect() -> Client:
@@ -69,13 +93,28 @@ def print_notice(text: str) -> None:
 
 def print_error(error: DulyError) -> None:
     """Print an error and what to do about it."""
-    print_notice(f"duly: {error.message}")
+    print_notice(f"duly: {describe_error(error)}")
+
+
+def describe_error(error: DulyError) -> str:
+    """Return an error in the user's words: with the flag that was given, and what to do next."""
+    message = error.message
+    if isinstance(error, Invalid) and message.startswith(f"{error.field}: "):
+        place = flag_of_field(error.field) or error.field
+        message = f"{place}: {name_flags(message.removeprefix(f'{error.field}: '))}"
+    advice = _advice(error)
+    return f"{message} {advice}" if advice else message
+
+
+def _advice(error: DulyError) -> str:
     match error:
         case Unreachable():
-            print_notice(
-                "Is it running? Start it here with `duly up`, or set DULY_URL to a server."
-            )
+            return "Is it running? Start it here with 'duly up', or set DULY_URL to a server."
         case Unauthenticated():
-            print_notice(
-                "Set DULY_KEY to a valid key; `duly up` keeps one in admin.key in its data folder."
+            return (
+                "Set DULY_KEY to a valid key; 'duly up' keeps one in admin.key in its data folder."
             )
+        case NotFound() | Invalid() if ". " not in error.message:
+            return ADVICE_BY_KIND.get(str(error.details.get("kind")), "")
+        case _:
+            return ""

@@ -7,17 +7,22 @@
 was interrupted with Ctrl-C exits with 130 (`entry.py`), also one that runs until it is stopped.
 """
 
+import re
 from collections.abc import Mapping
 
 from duly.cli.output.text import clean, format_span
-from duly.client.shapes.task_shapes import Task
+from duly.client.shapes.task_shapes import Reason, Task
 from duly.errors import DulyError, Unreachable
+from duly.model.wording import uncapitalised
 
 REFUSED = 1
 UNREACHABLE = 3
 CAPPED = 124
 DULY_FAILED = 125
 SIGNAL_BASE = 128
+FAILURES = ("failed", "capped", "overused")
+"""Outcomes that count against `max_attempts`."""
+LAST_ATTEMPT = re.compile(r" That was (?:its only attempt|the last of \d+ attempts)\.$")
 
 
 def exit_code_for_error(error: DulyError) -> int:
@@ -50,19 +55,57 @@ def signal_of(task: Task) -> int | None:
 
 
 def describe_end(task: Task) -> str:
-    """Return a line with how `task` ended, how long it waited and ran, and its peak memory."""
+    """Return a line with how `task` ended, how long it waited and ran, and its peak memory.
+
+    As in "failed: exit code 1 (attempt 3 of 3); waited 0.2 s, ran 4.1 s, peak memory 12 MiB".
+    """
+    head = task["status"]
+    if task["status"] == "failed" and (reason := task["reason"]):
+        head = f"failed: {_why(reason)}"
+    if task["attempt"]:
+        head += f" ({_attempts(task)})"
+    if not task["started_at"]:
+        return f"{head}; it never started"
     parts = []
     if waited := format_span(task["ready_at"] or task["submitted_at"], task["started_at"]):
         parts.append(f"waited {waited}")
-    if task["started_at"]:
-        parts.append(f"ran {format_span(task['started_at'], task['finished_at'])}")
-    if task["started_at"] and (usage := task["usage"]):
-        parts.append(f"peak memory {usage['peak_memory_mb']:.0f} MiB")
-    if task["attempt"] > 1:
-        parts.append(f"{task['attempt']} attempts")
-    if task["started_at"] and (weak := describe_weak_limits(task.get("enforcement") or {})):
+    parts.append(f"ran {format_span(task['started_at'], task['finished_at'])}")
+    if usage := task["usage"]:
+        parts.append(f"peak memory {format_memory(usage['peak_memory_mb'])}")
+    if weak := describe_weak_limits(task.get("enforcement") or {}):
         parts.append(f"on a node that {weak}")
-    return f"{_final_status(task)}: {', '.join(parts)}" if parts else _final_status(task)
+    return f"{head}; {', '.join(parts)}"
+
+
+def format_memory(mebibytes: float) -> str:
+    """Format an amount of memory: "12 MiB", "under 1 MiB"."""
+    return f"{mebibytes:.0f} MiB" if mebibytes >= 1 else "under 1 MiB"
+
+
+def _why(reason: Reason) -> str:
+    """Return the reason of a failure in a few words, without the count of attempts."""
+    if reason["code"] == "exit_code" and (code := reason["details"].get("exit_code")) is not None:
+        return f"exit code {code}"
+    message = LAST_ATTEMPT.sub("", clean(reason["message"]))
+    return uncapitalised(message.rstrip("."))
+
+
+def _attempts(task: Task) -> str:
+    """Return which attempt ended the task: "attempt 2 of 3", "attempt 5, 2 lost with their nodes".
+
+    Attempts that were lost or returned to the queue do not count against `max_attempts`, so "5 of
+    3" would be possible.
+    """
+    counted = task["failures"] + (task["outcome"] not in FAILURES)
+    whole = f" of {task['max_attempts']}" if task["attempt"] <= counted else ""
+    return f"attempt {task['attempt']}{whole}{lost_clause(task)}"
+
+
+def lost_clause(task: Task) -> str:
+    """Return how many attempts were lost, as part of a sentence; empty if none was."""
+    if not task["losses"]:
+        return ""
+    return f", {task['losses']} lost with {'its node' if task['losses'] == 1 else 'their nodes'}"
 
 
 def describe_weak_limits(enforcement: Mapping[str, str]) -> str:
@@ -72,10 +115,3 @@ def describe_weak_limits(enforcement: Mapping[str, str]) -> str:
     if unlimited:
         said.append(f"does not limit {' or '.join(unlimited)}")
     return " and ".join(said)
-
-
-def _final_status(task: Task) -> str:
-    if task["status"] != "failed":
-        return task["status"]
-    reason = task["reason"]
-    return f"failed ({clean(reason['message']).rstrip('.')})" if reason else "failed"

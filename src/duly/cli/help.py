@@ -27,7 +27,7 @@ def show_help(
     for word in words or ():
         if not hasattr(context.command, "resolve_command"):
             raise typer.BadParameter(
-                f"{context.command_path} has no commands of its own.", param_hint="COMMAND"
+                f"'{context.command_path}' has no command {word!r}.", param_hint="COMMAND"
             )
         # It raises a usage error with similar names for an unknown command.
         name, command, _ = context.command.resolve_command(context, [word])

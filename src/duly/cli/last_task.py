@@ -50,8 +50,8 @@ def recall(endpoint: Endpoint) -> str:
     tasks = recent(endpoint)
     if not tasks:
         raise NotFound(
-            f"No task has been submitted from here to {endpoint.name} with this key yet; "
-            "give a task ID."
+            f"No task was submitted from here to {endpoint.name} with this key. Give a task ID "
+            "from 'duly list'."
         )
     return tasks[0]
 

@@ -6,6 +6,8 @@ summaries are here for the same reason.
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
@@ -21,6 +23,8 @@ NOT_CONFIRMED = 1
 """The exit code of a command whose question was not answered with yes."""
 USAGE_ERROR = 2
 """The exit code of a usage error, as in click."""
+UsageError: type[Any] = typer.BadParameter.__mro__[1]
+"""Click's class, which Typer does not export: some versions depend on click, others contain it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
             "tasks.run:run", "Run a task: submit it, stream its output, exit with its exit code."
         ),
         "submit": CommandEntry(
-            "tasks.submit:submit", "Submit a task, or a manifest of tasks, and print its id."
+            "tasks.submit:submit", "Submit a task, or a manifest of tasks, and print its ID."
         ),
         "schedule": CommandEntry(
             "schedules.schedules:schedule",
@@ -86,7 +90,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         ),
         "mark": CommandEntry(
             "tasks.mark:mark",
-            "Mark a task as done or failed. If it runs, it is stopped; its dependants go on.",
+            "Mark a task as done or failed. If it runs, it is stopped; downstream tasks go on.",
         ),
         "pause": CommandEntry(
             "tasks.pause:pause",
@@ -115,9 +119,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
             "accounts.plans:plan", "Manage plans: the limits and prices of tenants."
         ),
         "node": CommandEntry("fleet.node:node", "Inspect and manage nodes."),
-        "server": CommandEntry(
-            "fleet.server:server", "Inspect the servers and the duties that they lead."
-        ),
+        "server": CommandEntry("fleet.server:server", "Show the servers, and which of them leads."),
     },
     "Operating": {
         "up": CommandEntry(
@@ -141,7 +143,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
             extra="server",
         ),
         "link": CommandEntry(
-            "fleet.dashboard:link", "Print a new one-time login link to the dashboard of `duly up`."
+            "fleet.dashboard:link", "Print a new one-time login link to the dashboard of 'duly up'."
         ),
         "db": CommandEntry(
             "fleet.database:db",
@@ -180,6 +182,24 @@ Examples:
   duly submit -f photo.yaml""",
 }
 """For the commands that take a COMMAND; \b keeps the line breaks."""
+FIRST_STEPS = """\b
+First steps:
+  duly up                  Start Duly on this machine, and leave it running.
+  duly run -- echo hello   Run a task, in another terminal.
+  duly help submit         Show the help of a command."""
+
+
+@contextmanager
+def _plain_usage_errors() -> Iterator[None]:
+    """Turn click's usage errors into one line each; the help of a bare group stays as it is."""
+    try:
+        yield
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        from duly.cli.usage_errors import PlainUsageError, describe_usage_error
+
+        raise PlainUsageError(describe_usage_error(error)) from None
 
 
 class LazyCommands(TyperGroup):
@@ -205,11 +225,19 @@ class LazyCommands(TyperGroup):
             with formatter.section(title):
                 formatter.write_dl([(name, entry.summary) for name, entry in section.items()])
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Parse the options before the command."""
+        with _plain_usage_errors():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error becomes a message and an exit code."""
         try:
             try:
-                return super().invoke(ctx)
+                with _plain_usage_errors():
+                    return super().invoke(ctx)
             finally:
                 sys.stdout.flush()
         except DulyError as error:
@@ -225,8 +253,8 @@ class LazyCommands(TyperGroup):
             from duly.cli.connect import print_notice
 
             print_notice(
-                f"duly {ctx.invoked_subcommand}: this command needs the {extra} part of Duly, "
-                f"which is not installed. Install it with: pip install 'duly[{extra}]'"
+                f"duly: 'duly {ctx.invoked_subcommand}' needs the {extra} part of Duly, which is "
+                f"not installed. Install it with: pip install 'duly[{extra}]'"
             )
             raise typer.Exit(USAGE_ERROR) from error
         except typer.Abort as error:
@@ -259,6 +287,27 @@ def _end_of_prompt(error: typer.Abort) -> int:
     return INTERRUPTED if isinstance(no_answer, KeyboardInterrupt) else NOT_CONFIRMED
 
 
+class CommandGroup(TyperGroup):
+    """A group whose help has the summaries of its commands in full."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands; click would cut their summaries off at the end of the line."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _summary_of(command)) for name, command in commands])
+
+
+def _summary_of(command: Any) -> str:
+    return " ".join((command.help or "").partition("\n\n")[0].split())
+
+
+def _wrap_summaries(group: typer.Typer) -> None:
+    group.info.cls = CommandGroup
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _wrap_summaries(inner.typer_instance)
+
+
 class TakesCommand(TyperCommand):
     """A command that passes everything after its options to the task."""
 
@@ -271,7 +320,9 @@ def load_command(name: str, entry: CommandEntry) -> Any:
     """Import a command, which is a function or a Typer group, and return it for click."""
     module, _, attribute = entry.home.partition(":")
     found = getattr(import_module(f"duly.cli.{module}"), attribute)
-    if not isinstance(found, typer.Typer):
+    if isinstance(found, typer.Typer):
+        _wrap_summaries(found)
+    else:
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         if name in EXAMPLES:
             settings = {"allow_interspersed_args": False}
@@ -300,7 +351,9 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(help="Run any task on a fleet of machines: in due time, as promised.")
+@app.callback(
+    help="Run any task on a fleet of machines: in due time, as promised.", epilog=FIRST_STEPS
+)
 def root(
     version: Annotated[
         bool,

@@ -143,7 +143,7 @@ class AsyncClient(
             if current["status"] in FINAL_STATUSES:
                 return current
             if until is not None and clock.monotonic() >= until:
-                raise TimeoutError(f"Task {task} is still {current['status']} after {timeout:g} s.")
+                raise task_calls.wait_timed_out(current, timeout)
 
     async def update_task(self, task: str, **fields: Unpack[TaskFields]) -> Task:
         """Change a task that has not started yet."""

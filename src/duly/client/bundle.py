@@ -24,6 +24,7 @@ from duly.model.archives.bundle import (
     split_name,
 )
 from duly.model.archives.tar import Tar, decompressed
+from duly.model.wording import format_bytes
 
 CHUNK_BYTES = 1024 * 1024
 EXCLUDED_NAMES = frozenset({".git", "__pycache__"})
@@ -54,7 +55,7 @@ def packed_bundle(path: str | Path) -> Iterator[Bundle]:
         if error.field != "bundle":
             raise
         raise Invalid(
-            "bundle", f"{quote_name(str(path))} cannot be sent: {error.message}"
+            "bundle", f"{quote_name(str(path))} cannot be sent: {error.problem}"
         ) from None
 
 
@@ -85,9 +86,11 @@ def _pack(folder: Path, target: IO[bytes]) -> None:
         for name, file in _walk(folder, ""):
             count, size = count + 1, size + _add(archive, name, file)
             if count > MAX_ENTRIES:
-                raise bundle_error(f"It has more than {MAX_ENTRIES} entries.")
+                raise bundle_error(f"it has more than {MAX_ENTRIES} files and folders.")
             if size > MAX_UNPACKED_BYTES:
-                raise bundle_error(f"Its files exceed {MAX_UNPACKED_BYTES} bytes in total.")
+                raise bundle_error(
+                    f"its files have more than {format_bytes(MAX_UNPACKED_BYTES)} in total."
+                )
     target.flush()
 
 

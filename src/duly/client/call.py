@@ -76,7 +76,7 @@ def encode(value: Any) -> bytes:
     try:
         return json.dumps(value, default=_json_default, ensure_ascii=True, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise Invalid("body", f"The request cannot be written as JSON: {error}.") from error
+        raise Invalid("", f"The request cannot be written as JSON: {error}.") from error
 
 
 def _json_default(value: Any) -> Any:
@@ -94,7 +94,7 @@ def format_instant(value: str | datetime, field: str = "time") -> str:
     if isinstance(value, str):
         return value
     if value.tzinfo is None:
-        raise Invalid(field, f"{field} has no UTC offset: {value}. Add one, such as datetime.UTC.")
+        raise Invalid(field, f"{value} has no UTC offset. Add one, such as datetime.UTC.")
     return value.isoformat()
 
 
@@ -103,7 +103,9 @@ def parse_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise DulyError("The response is not JSON. Check that the URL is Duly's.") from error
+        raise DulyError(
+            "The response is not JSON. Check that DULY_URL is the URL of a Duly server."
+        ) from error
 
 
 def read_response(call: Call[T], response: Response) -> T:
@@ -129,7 +131,8 @@ def read_error(response: Response) -> DulyError:
         return errors.Unavailable(message, _retry_after(response, 0.0))
     if response.status == 422:
         extra = {key: value for key, value in details.items() if key not in ("field", "message")}
-        return Invalid(str(details.get("field", "")), message, **extra)
+        field = str(details.get("field", ""))
+        return Invalid(field, message.removeprefix(f"{field}: "), **extra)
     kind = ERROR_BY_CODE.get(str(error_fields.get("code"))) or ERROR_BY_STATUS.get(
         response.status, DulyError
     )

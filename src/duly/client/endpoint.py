@@ -15,7 +15,7 @@ from duly import __version__
 from duly.errors import ConfigError
 
 HOW_TO_START = (
-    "Start Duly on this machine with `duly up`, or set DULY_URL and DULY_KEY to those of a server."
+    "Start Duly on this machine with 'duly up', or set DULY_URL and DULY_KEY to those of a server."
 )
 
 
@@ -39,17 +39,17 @@ class Endpoint:
         return self.urls[0]
 
 
-def parse_endpoint(url: str, key: str | None = None, ca_file: str | Path | None = None) -> Endpoint:
-    """Validate the arguments; `url` may be a comma-separated list."""
-    urls = tuple(_check_url(part.strip()) for part in url.split(",") if part.strip())
+def parse_endpoint(
+    url: str, key: str | None = None, ca_file: str | Path | None = None, *, name: str = "url"
+) -> Endpoint:
+    """Validate the arguments; `url` may be a comma-separated list, and `name` says whence it is."""
+    urls = tuple(_check_url(part.strip(), name) for part in url.split(",") if part.strip())
     if not urls:
-        raise ConfigError(f"The server's URL is empty. {HOW_TO_START}")
+        raise ConfigError(f"{name}: it is empty. {HOW_TO_START}")
     if key is not None:
         key = key.strip()
         if not key.isascii() or not key.isprintable():
-            raise ConfigError(
-                "The key (DULY_KEY) contains characters that are not allowed in keys."
-            )
+            raise ConfigError("The key contains characters that no key has. Copy it again.")
     return Endpoint(urls, key or None, Path(ca_file).expanduser() if ca_file else None)
 
 
@@ -66,12 +66,16 @@ def find_endpoint(
     values = {} if url and key else _read(file)
     if url:
         is_configured_url = values.get("url", "").rstrip("/") == url.strip().rstrip("/")
-        return parse_endpoint(
-            url, key or (values.get("key") if is_configured_url else None), ca_file
-        )
+        own_key = key or (values.get("key") if is_configured_url else None)
+        return parse_endpoint(url, own_key, ca_file, name="DULY_URL")
     if not values.get("url"):
         raise ConfigError(f"No server is configured. {HOW_TO_START}", file=str(file))
-    return parse_endpoint(values["url"], key or values.get("key"), ca_file or values.get("ca_file"))
+    return parse_endpoint(
+        values["url"],
+        key or values.get("key"),
+        ca_file or values.get("ca_file"),
+        name=f"{file}: url",
+    )
 
 
 def config_file(environment: Mapping[str, str]) -> Path:
@@ -89,19 +93,21 @@ def _read(file: Path) -> dict[str, str]:
     except OSError as error:
         raise ConfigError(f"Cannot read {file}: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not valid TOML: {error}") from error
+        raise ConfigError(f"{file} is not valid TOML: {error}.") from error
     for name in ("url", "key", "ca_file"):
         if not isinstance(values.get(name, ""), str):
-            raise ConfigError(f"{name} in {file} must be a quoted string.")
+            raise ConfigError(f"{file}: {name} must be text in quotes.")
     return values
 
 
-def _check_url(url: str) -> str:
+def _check_url(url: str, name: str) -> str:
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         good = False
     if not good or parts.query or parts.fragment or parts.username is not None:
-        raise ConfigError(f'Invalid server URL: {url!r}. It should look like "http://host:8470".')
+        raise ConfigError(
+            f"{name}: {url!r} is not the URL of a server. Write it like http://host:8470."
+        )
     return url.rstrip("/")

@@ -15,6 +15,7 @@ from duly.launch.local.child_process import receive, report_started, report_task
 from duly.launch.logs import log_to_stderr
 from duly.launch.signals import Signals
 from duly.model.resources import Resources
+from duly.model.wording import describe_unreadable
 
 
 async def run_until_interrupted(
@@ -89,7 +90,9 @@ def _token(file: str | None) -> str | None:
     try:
         return Path(file).read_text().strip() or None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Cannot read the join token from {file}: {error}.") from error
+        raise ConfigError(
+            f"Cannot read the join token from {file}: {describe_unreadable(error)}."
+        ) from error
 
 
 def _trust(ca_file: str | None) -> ssl.SSLContext | None:

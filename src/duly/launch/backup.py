@@ -76,7 +76,7 @@ def _check_format(file: Path) -> None:
     except OSError as error:
         raise ConfigError(f"Cannot read {file}: {error.strerror}.") from error
     if not is_dump:
-        raise ConfigError(f"{file} was not written by `duly db dump`.")
+        raise ConfigError(f"{file} was not written by 'duly db dump'.")
 
 
 def _load(dsn: str, file: Path, excluded_lines: set[bytes]) -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from duly.errors import ConfigError
+from duly.model.wording import describe_unreadable
 from duly.private_file import write_private
 from duly.store import migrate
 from duly.store.accounts import audit_log, tenants
@@ -20,14 +21,18 @@ JOIN_TOKEN_LIFETIME = timedelta(hours=1)
 def find_dsn(dsn: str | None, file: Path | None, environment: Mapping[str, str]) -> str | None:
     """Return the DSN from the flag, the file or DULY_DATABASE; the last two keep it off argv."""
     if dsn and file:
-        raise ConfigError("Give --database or --database-file, not both.")
+        raise ConfigError("Give only one of --database and --database-file.")
     if file:
         try:
             dsn = file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"Cannot read the DSN from {file}: {error}.") from error
+            raise ConfigError(
+                f"Cannot read the DSN from {file}: {describe_unreadable(error)}."
+            ) from error
         if not dsn:
-            raise ConfigError(f"{file} is empty; it must contain a DSN: postgresql://…")
+            raise ConfigError(
+                f"{file} is empty. It must contain a DSN, such as postgresql://host/duly."
+            )
     return dsn or environment.get("DULY_DATABASE") or None
 
 
@@ -63,8 +68,8 @@ async def check_request_role(dsn: str, role: str) -> None:
         f"As a database administrator, run\n{statements}\nand then run" if missing else "Run"
     )
     raise ConfigError(
-        f"Requests cannot use the role {role}, which isolates the tenants. {instruction} "
-        "`duly db migrate`. To run without it, set database.request_role to an empty string."
+        f"Requests cannot use the role {role}, which isolates the tenants. {instruction} 'duly db "
+        "migrate'. To run without it, set database.request_role to an empty string."
     )
 
 
@@ -78,7 +83,9 @@ async def ensure_admin_key(dsn: str, file: Path) -> str:
         try:
             write_private(file, key + "\n")
         except OSError as error:
-            raise ConfigError(f"Cannot write the administrator's key: {error}.") from error
+            raise ConfigError(
+                f"Cannot write the administrator's key to {file}: {error.strerror}."
+            ) from error
         return key
 
 
@@ -118,7 +125,9 @@ def _read_key(file: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Cannot read the administrator's key from {file}: {error}.") from error
+        raise ConfigError(
+            f"Cannot read the administrator's key from {file}: {describe_unreadable(error)}."
+        ) from error
 
 
 @asynccontextmanager

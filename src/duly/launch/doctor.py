@@ -39,7 +39,7 @@ SECRET_FILES = (
 )
 """Files in the data folder with credentials of an administrator, a node or PostgreSQL."""
 NO_RETRIES = Patience(total=timedelta(0))
-START_SERVER = "Start it with `duly up`, or `duly serve` if it is one of several."
+START_SERVER = "Start it with 'duly up', or 'duly serve' if it is one of several."
 
 
 class Level(StrEnum):
@@ -150,8 +150,8 @@ def _favordynmods_hint(usable: list[cgroup_hierarchies.Mount]) -> str:
     if not _kernel_is_at_least(6):
         return ""
     return (
-        "; if this node starts hundreds of tasks a second, "
-        f"`mount -o remount,favordynmods {unified.root}` speeds up their start"
+        "; if this node starts hundreds of tasks a second, 'mount -o remount,favordynmods "
+        f"{unified.root}' speeds up their start"
     )
 
 
@@ -279,7 +279,7 @@ def _server(url: str, endpoint: Endpoint) -> tuple[Finding, Database | None]:
         with Client(url, endpoint.key, ca_file=endpoint.ca_file, patience=NO_RETRIES) as client:
             status = client.status()
     except Unauthenticated as error:
-        fix = "Set DULY_KEY to a valid key, or start `duly up` again to have one written."
+        fix = "Set DULY_KEY to a valid key, or start 'duly up' again to have one written."
         return Finding("server", Level.MISSING, f"{url}: {error.message}", fix), None
     except Unreachable as error:
         return Finding("server", Level.WARNING, error.message, START_SERVER), None

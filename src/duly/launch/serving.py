@@ -43,8 +43,8 @@ async def _serve(options: ServeOptions, say: Say, warn: Say) -> None:
         pending = (await status(options.dsn)).pending
         if pending:
             raise ConfigError(
-                f"The database is not ready: {len(pending)} migrations are pending. "
-                "Apply them with `duly db init` (new database) or `duly db migrate`."
+                f"The database is not ready: {len(pending)} migrations are pending. Apply them "
+                "with 'duly db init' (new database) or 'duly db migrate'."
             )
         await check_request_role(options.dsn, options.settings.database.request_role)
         async with serving(options, sock):

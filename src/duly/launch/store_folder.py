@@ -36,7 +36,7 @@ def prepare(store_url: str) -> None:
         ) from error
     raise ConfigError(
         f"Every user of this machine can access {folder}, which has the logs and artifacts of all "
-        f"tenants. Run `{how_to_close(folder)}`, or choose another folder with --store."
+        f"tenants. Choose another folder with --store, or run: {how_to_close(folder)}"
     )
 
 

@@ -109,7 +109,7 @@ def _unmarked(record: StoreRecord, store_url: str) -> str:
         f"{name} is not the object store of this database, which is {record.registered_by}. All "
         "servers must use the same one: give --store a folder that they share (is it mounted?) or "
         f"a bucket. To move the store, stop all servers and copy its files, {NAME} included. If it "
-        f"is lost, run `duly db use-store --store {name}`."
+        f"is lost, run 'duly db use-store --store {name}'."
     )
 
 
@@ -123,6 +123,6 @@ def _foreign(record: StoreRecord, store_url: str) -> str:
     )
     return (
         f"{name} is the object store of another database, and two databases cannot share one. "
-        f"{hint} If the other database is gone, run "
-        f"`duly db use-store --take-over --store {name}`."
+        f"{hint} If the other database is gone, run 'duly db use-store --take-over --store "
+        f"{name}'."
     )

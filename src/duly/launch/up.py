@@ -185,8 +185,8 @@ async def _wait_for_join(agent: ChildProcess) -> None:
             await agent.started.wait()
     except TimeoutError as error:
         raise ConfigError(
-            f"The agent did not join within {AGENT_START_TIMEOUT_SECONDS:g} s; "
-            "see its output above. Run `duly doctor` to check this machine."
+            f"The agent did not join within {AGENT_START_TIMEOUT_SECONDS:g} s; see its output "
+            "above. Run 'duly doctor' to check this machine."
         ) from error
 
 

@@ -12,5 +12,7 @@ SHA256_PATTERN = re.compile(r"[0-9a-f]{64}")
 def check_sha256(text: str, field: str) -> bytes:
     """Return the hash in `text`, in lower-case hex; raises Invalid for anything else."""
     if not SHA256_PATTERN.fullmatch(text):
-        raise Invalid(field, f"{field} is a SHA-256 in 64 lower-case hex digits.")
+        raise Invalid(
+            field, f"{text[:70]!r} is not a SHA-256. Write it as 64 lower-case hex digits."
+        )
     return bytes.fromhex(text)

@@ -11,6 +11,7 @@ import msgspec
 
 from duly.errors import Invalid
 from duly.model.recurrence import LAST, Calendar, TimesOfDay
+from duly.model.wording import count_of, either
 
 MAX_EXPRESSION_CHARS = 500
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -65,19 +66,22 @@ def parse_cron(expression: str) -> Calendar:
     """Parse an expression; raises Invalid with the position of the first mistake."""
     if len(expression) > MAX_EXPRESSION_CHARS:
         raise Invalid(
-            "cron", f"cron may have at most {MAX_EXPRESSION_CHARS} characters.", position=0
+            "cron",
+            f"it has {len(expression)} characters; at most {MAX_EXPRESSION_CHARS} are allowed.",
+            position=0,
         )
     plain = expression.strip().lower()
     if plain.startswith("@") and plain not in MACROS:
         begin = Token(expression.index("@"), plain)
-        raise _error_at(begin, f"there is no {plain[:40]!r}; there are {', '.join(MACROS)}")
+        raise _error_at(begin, f"{plain[:40]!r} is unknown. Use {either(MACROS)}")
     parts = [Token(m.start(), m.group().lower()) for m in re.finditer(r"\S+", expression)]
     if plain in MACROS:
         parts = [Token(0, part) for part in MACROS[plain].split()]
     if len(parts) not in (5, 6):
         end = parts[6] if len(parts) > 6 else Token(len(expression), "")
-        count = f"{len(parts)} field{'' if len(parts) == 1 else 's'}"
-        raise _error_at(end, f"it has {count}; write 5, or 6 with the seconds first")
+        count = count_of(len(parts), "field")
+        problem = f"it has {count}. Write 5, or 6 with the seconds first."
+        raise Invalid("cron", problem, position=end.at)
     if len(parts) == 5:
         return _calendar(Token(0, "0"), *parts)
     try:
@@ -85,7 +89,7 @@ def parse_cron(expression: str) -> Calendar:
     except Invalid as error:
         hint = "Of 6 fields, the first is the seconds."
         position = error.details["position"]
-        raise Invalid("cron", f"{error.message} {hint}", position=position) from None
+        raise Invalid("cron", f"{error.problem} {hint}", position=position) from None
 
 
 def position_of_day(expression: str) -> int:
@@ -133,24 +137,27 @@ def _expand(part: Token, field: Field) -> range:
     """Return the numbers of one element of a comma-separated list."""
     reach, *steps = part.split("/")
     if len(steps) > 1:
-        raise _error_at(steps[1], "there is more than one step")
+        raise _error_at(steps[1], "an element has at most one step")
     step = 1
     if steps:
         if not _is_number(steps[0].text) or not 1 <= int(steps[0].text) <= field.high:
-            raise _error_at(steps[0], f"a step is a number from 1 to {field.high}")
+            raise _error_at(
+                steps[0],
+                f"{steps[0].text[:40]!r} is not a step. Use a number from 1 to {field.high}",
+            )
         step = int(steps[0].text)
     if reach.text == "*":
         # 7 is Sunday again, which must not count as a step of its own.
         return range(field.low, (6 if field is WEEKDAY else field.high) + 1, step)
     ends = list(reach.split("-"))
     if len(ends) > 2:
-        raise _error_at(ends[2], "a range has two ends")
+        raise _error_at(ends[2], "a range has only two ends")
     low, high = _number(ends[0], field), _number(ends[-1], field)
     if field is WEEKDAY and low > high == 0:
         # As the end of a range, Sunday comes last: fri-sun. The range sun-sun is one day.
         high = 7
     if low > high:
-        raise _error_at(reach, f"the range {reach.text!r} runs backwards; write it as two")
+        raise _error_at(reach, f"the range {reach.text!r} runs backwards. Write it as two")
     if steps and len(ends) == 1:
         high = field.high
     return range(low, high + 1, step)
@@ -162,9 +169,9 @@ def _number(part: Token, field: Field) -> int:
     if _is_number(part.text) and field.low <= int(part.text) <= field.high:
         return int(part.text)
     words = f" or {field.names[0]} to {field.names[-1]}" if field.names else ""
-    what = f"not {part.text[:40]!r}" if part.text else "and nothing is there"
+    problem = f"{part.text[:40]!r} is not a {field.name}" if part.text else "a number is missing"
     known = f"{field.low} to {field.high}{words}{field.more}"
-    raise _error_at(part, f"the {field.name} is {known}, {what}")
+    raise _error_at(part, f"{problem}. Use {known}")
 
 
 def _is_nth(part: Token) -> bool:
@@ -178,7 +185,9 @@ def _nth(part: Token) -> tuple[int, int]:
     name, *counts = part.split("#")
     number = (_number(name, WEEKDAY) - 1) % 7
     if len(counts) != 1 or counts[0].text not in ("1", "2", "3", "4", "5"):
-        raise _error_at(counts[0], "after # comes which of them in the month, 1 to 5")
+        raise _error_at(
+            counts[0], "after # comes a number from 1 to 5: which such day of the month"
+        )
     return number, int(counts[0].text)
 
 
@@ -187,4 +196,4 @@ def _is_number(text: str) -> bool:
 
 
 def _error_at(part: Token, why: str) -> Invalid:
-    return Invalid("cron", f"cron, at position {part.at}: {why}.", position=part.at)
+    return Invalid("cron", f"at position {part.at}, {why}.", position=part.at)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from duly.errors import Invalid, TooLarge
+from duly.model.wording import either
 
 MAX_UPSTREAMS = 10_000
 MAX_DEPENDENCIES = 500_000
@@ -80,8 +81,8 @@ def check_ref(ref: str | None) -> str | None:
     if len(ref) > MAX_REF_CHARS or not REF_PATTERN.fullmatch(ref) or ref in (".", ".."):
         raise Invalid(
             "ref",
-            f"ref has at most {MAX_REF_CHARS} of a to z, A to Z, digits and ._- and is no number: "
-            f"{ref[:60]!r}.",
+            f"{ref[:60]!r} is not a valid ref. Use at most {MAX_REF_CHARS} of the characters a-z, "
+            "A-Z, 0-9, '.', '_' and '-', and not digits alone.",
         )
     return ref
 
@@ -89,13 +90,15 @@ def check_ref(ref: str | None) -> str | None:
 def parse_dependencies(asked: Sequence[str | DependencyRequest]) -> list[Dependency]:
     """Return the dependencies of a request; raises Invalid for duplicates and invalid names."""
     if len(asked) > MAX_UPSTREAMS:
-        raise Invalid("depends_on", f"A task may depend on at most {MAX_UPSTREAMS} tasks.")
+        raise Invalid(
+            "depends_on", f"it names {len(asked)} tasks; at most {MAX_UPSTREAMS} are allowed."
+        )
     by_name: dict[str, Dependency] = {}
     for index, requested in enumerate(asked):
         where = f"depends_on[{index}]"
         dependency = _parse_dependency(requested, where)
         if by_name.setdefault(dependency.task, dependency) is not dependency:
-            raise Invalid(where, f"{where} names {dependency.task!r} a second time.")
+            raise Invalid(where, f"{dependency.task!r} is named twice. Name it once.")
     return list(by_name.values())
 
 
@@ -103,7 +106,8 @@ def check_dependency_count(counts: Iterable[int]) -> None:
     """Raise TooLarge if the dependencies of a request, given per task, are too many."""
     if sum(counts) > MAX_DEPENDENCIES:
         raise TooLarge(
-            f"The tasks of one request may have at most {MAX_DEPENDENCIES} dependencies together.",
+            f"The tasks of one request may have at most {MAX_DEPENDENCIES} dependencies in total. "
+            "Send fewer tasks at a time.",
             field="depends_on",
             limit=MAX_DEPENDENCIES,
         )
@@ -113,12 +117,13 @@ def _parse_dependency(asked: str | DependencyRequest, where: str) -> Dependency:
     name, on = (asked, None) if isinstance(asked, str) else (asked.task, asked.on)
     is_id = bool(ID_PATTERN.fullmatch(name)) and int(name) <= MAX_ID
     if not (is_id or (len(name) <= MAX_REF_CHARS and REF_PATTERN.fullmatch(name))):
-        raise Invalid(where, f"{where} is neither the id nor the ref of a task: {name[:60]!r}.")
+        raise Invalid(where, f"{name[:60]!r} is neither a task ID nor a ref.")
     try:
         return Dependency(str(int(name)) if is_id else name, Condition(on or Condition.SUCCESS))
     except ValueError:
-        words = '"success", "failure" or "always"'
-        raise Invalid(f"{where}.on", f"{where}.on is {words}, not {str(on)[:40]!r}.") from None
+        raise Invalid(
+            f"{where}.on", f"{str(on)[:40]!r} is unknown. Use {either(Condition)}."
+        ) from None
 
 
 def index_refs(refs: Iterable[str | None]) -> dict[str, int]:
@@ -128,7 +133,7 @@ def index_refs(refs: Iterable[str | None]) -> dict[str, int]:
         if ref is not None and found.setdefault(ref, index) != index:
             raise Invalid(
                 f"tasks[{index}].ref",
-                f"tasks[{found[ref]}] and tasks[{index}] have the same ref {ref!r}.",
+                f"tasks[{found[ref]}] has the ref {ref!r} already. Give each task its own.",
             )
     return found
 
@@ -139,7 +144,11 @@ def resolve(dependency: Dependency, refs: Mapping[str, int], where: str) -> Upst
         return Upstream(dependency.on, refs[dependency.task])
     if dependency.task.isdecimal():
         return Upstream(dependency.on, None, int(dependency.task))
-    raise Invalid(where, f"{where}: no task of this request has the ref {dependency.task!r}.")
+    raise Invalid(
+        where,
+        f"no task of this request has the ref {dependency.task!r}. Give one of its refs, or a task "
+        "ID.",
+    )
 
 
 def dependencies_field(index: int) -> str:
@@ -175,10 +184,11 @@ def topological_order(
                 order.append(dependant)
     if len(order) < len(upstreams):
         cycle = _find_cycle(upstreams, left)
-        who = "These tasks" if len(cycle) > 1 else "This task"
-        whom = "each other" if len(cycle) > 1 else "itself"
+        problem = "a task depends on itself, so it could never start"
+        if len(cycle) > 1:
+            problem = "these tasks depend on each other, so none of them could start"
         said = _describe_cycle([name(index) for index in cycle])
-        raise Invalid(field(cycle[0]), f"{who} would wait for {whom} for ever: {said}.")
+        raise Invalid(field(cycle[0]), f"{problem}: {said}.")
     return order
 
 

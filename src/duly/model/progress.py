@@ -19,11 +19,11 @@ def check_progress(fraction: float, text: str | None, *, field: str = "fraction"
     """Return the progress; raises Invalid if it cannot be shown. `field` names the fraction."""
     # The comparison also refuses NaN.
     if not 0 <= fraction <= 1:
-        raise Invalid(field, f"{field} must be from 0 to 1.")
+        raise Invalid(field, "it must be a number from 0 to 1.")
     if text is not None and len(text) > MAX_TEXT_CHARS:
         raise Invalid(
-            "text", f"text may have at most {MAX_TEXT_CHARS} characters, not {len(text)}."
+            "text", f"it has {len(text)} characters; at most {MAX_TEXT_CHARS} are allowed."
         )
     if text is not None and "\0" in text:
-        raise Invalid("text", "text contains a NUL character; take it out.")
+        raise Invalid("text", "it contains a NUL character. Remove it.")
     return Progress(fraction, text)

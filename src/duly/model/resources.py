@@ -10,6 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from duly.model.numerals import format_number
+from duly.model.wording import count_of, cpu_noun
 
 KINDS = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_mbps", "ports")
 OPTIONAL_KINDS = frozenset({"iops", "bandwidth_mbps"})
@@ -131,15 +132,32 @@ def field_amount(kind: str, amount: int) -> float:
 
 
 def format_amount(kind: str, amount: int) -> str:
-    """Format an amount for people: 0.5 cpu, 256 MiB memory, 2 ports."""
+    """Format an amount for people: 0.5 CPU, 256 MiB of memory, 2 ports."""
     match kind:
         case "cpu_milli":
-            return f"{format_number(amount / 1000)} cpu"
+            return f"{format_number(amount / 1000)} {cpu_noun(amount / 1000)}"
         case "memory_mb":
-            return f"{amount} MiB memory"
+            return f"{amount} MiB of memory"
         case "disk_mb":
-            return f"{amount} MiB disk"
+            return f"{amount} MiB of disk"
         case "bandwidth_mbps":
-            return f"{amount} Mbit/s bandwidth"
+            return f"{amount} Mbit/s of bandwidth"
+        case "iops":
+            return f"{amount} IOPS"
+        case "ports":
+            return count_of(amount, "port")
         case _:
             return f"{amount} {kind}"
+
+
+def format_bare_amount(kind: str, amount: int) -> str:
+    """Format an amount of a kind that the sentence has named already: 2, 256 MiB."""
+    match kind:
+        case "cpu_milli":
+            return format_number(amount / 1000)
+        case "memory_mb" | "disk_mb":
+            return f"{amount} MiB"
+        case "bandwidth_mbps":
+            return f"{amount} Mbit/s"
+        case _:
+            return str(amount)

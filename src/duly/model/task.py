@@ -35,6 +35,14 @@ NOT_RUNNING = frozenset({Status.SCHEDULED, Status.BLOCKED, Status.WAITING, Statu
 """Statuses of tasks that are not running now: never started, or to be retried."""
 
 
+STATUS_CLAUSES = {Status.FAILED: "has failed", Status.CANCELLED: "was cancelled"}
+
+
+def status_clause(status: Status) -> str:
+    """Return a status as the rest of a sentence about a task: "is waiting", "has failed"."""
+    return STATUS_CLAUSES.get(status, f"is {status}")
+
+
 class Outcome(StrEnum):
     """How an attempt ended."""
 

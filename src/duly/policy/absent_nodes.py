@@ -10,6 +10,7 @@ from typing import assert_never
 from duly.model.node import Absence, AbsentNode
 from duly.model.shape import Shape
 from duly.model.task import Reason
+from duly.model.wording import count_of, either
 
 
 def explain_absence(shape: Shape, absent: Sequence[AbsentNode]) -> Reason | None:
@@ -28,12 +29,13 @@ def explain_absence(shape: Shape, absent: Sequence[AbsentNode]) -> Reason | None
         return None
     node = named[0]
     since = node.since.strftime("%Y-%m-%dT%H:%M:%SZ")
-    message = f"{node.name} {_ability(shape, node)} but {_state(node.absence, since)}"
+    message = f"Node {node.name} {_ability(shape, node)} but {_state(node.absence, since)}"
     if len(named) > 1:
-        message += f", and so {'is' if len(named) == 2 else 'are'} {len(named) - 1} more like it"
+        others = count_of(len(named) - 1, "other node", "other nodes")
+        message += f", like {others} that could run it"
     return Reason(
         "node_down" if down else "node_removed",
-        f"{message}; {'start its agent.' if down else 'add a node that can run the task.'}",
+        f"{message}. {'Start its agent.' if down else 'Add a node that can run the task.'}",
         {"node": node.name, "absence": node.absence.value, "since": since, "nodes": len(named)},
     )
 
@@ -42,8 +44,9 @@ def _ability(shape: Shape, node: AbsentNode) -> str:
     """Return what the node has, or had, that the task needs."""
     gone = node.absence is Absence.REMOVED
     if shape.requires:
-        labels = " and ".join(f"{name}={value}" for name, value in shape.requires.items())
-        return f"{'had' if gone else 'has'} {labels}"
+        labels = either((f"{name}={value}" for name, value in shape.requires.items()), "and")
+        noun = "label" if len(shape.requires) == 1 else "labels"
+        return f"{'had' if gone else 'has'} the {noun} {labels}"
     return f"{'was' if gone else 'is'} large enough"
 
 

@@ -7,7 +7,7 @@ change first.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import msgspec
 
@@ -16,9 +16,16 @@ from duly.model.node import AbsentNode, NodeProfile, Offer
 from duly.model.pause import Pause
 from duly.model.queue import Queue
 from duly.model.requests.allowance import SHORT_NAMES
-from duly.model.resources import Resources, field_amount, field_name, format_amount
+from duly.model.resources import (
+    Resources,
+    field_amount,
+    field_name,
+    format_amount,
+    format_bare_amount,
+)
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import Reason, Status
+from duly.model.wording import count_of, either, uncapitalised
 from duly.policy.absent_nodes import explain_absence
 from duly.policy.competition import Competition, beyond_fair_share
 from duly.policy.limits import (
@@ -32,6 +39,9 @@ from duly.policy.limits import (
 )
 from duly.policy.peak import Load, ResourceShare
 from duly.policy.wait_position import add_next_end, add_position
+
+N = TypeVar("N", Offer, NodeProfile)
+SUSPENDED = "Its tenant is suspended, so none of its tasks start. An administrator can resume it."
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,13 +113,15 @@ def explain(facts: Facts) -> Reason:
 def _paused(facts: Facts) -> Reason:
     """Return who paused it, how to resume it, and the upstream tasks it waits for besides."""
     origin, details = _pause_origin(facts)
-    resume = f"`duly resume {facts.task}`"
+    resume = f"Resume it with 'duly resume {facts.task}'."
     if (graph := details["graph"]) is not None:
-        resume = f"`duly resume --graph {graph}`, or {resume} for it alone,"
-    message = f"Was paused{origin}; {resume} lets it go on."
+        resume = (
+            f"Resume the graph with 'duly resume --graph {graph}', or this task alone with 'duly "
+            f"resume {facts.task}'."
+        )
+    message = f"Paused{origin}. {resume}"
     if facts.blocked_by:
-        others = "1 task" if facts.blocked_by == 1 else f"{facts.blocked_by} tasks"
-        message += f" Then it waits for {others} to end."
+        message += f" After that, it waits for {count_of(facts.blocked_by, 'task')} to end."
     return Reason("paused", message, details)
 
 
@@ -125,18 +137,20 @@ def _pause_origin(facts: Facts) -> tuple[str, dict[str, str | None]]:
 
 def _blocked(facts: Facts) -> Reason:
     if facts.awaited is None:
-        others = "1 task" if facts.blocked_by == 1 else f"{facts.blocked_by} tasks"
-        return Reason("upstream_running", f"Waits for {others} to end.", {"left": facts.blocked_by})
-    named = ", ".join(str(task) for task in facts.awaited)
-    more = facts.blocked_by - len(facts.awaited)
-    message = f"Waits for {'task' if facts.blocked_by == 1 else 'tasks'} {named}"
-    if not facts.awaited:
-        message = "What it waited for has just ended; it goes on in a moment"
-    elif more > 0:
-        message += f" and {more} more"
+        others = count_of(facts.blocked_by, "task")
+        return Reason(
+            "upstream_running", f"Waiting for {others} to end.", {"left": facts.blocked_by}
+        )
+    named = [str(task) for task in facts.awaited]
+    more = facts.blocked_by - len(named)
+    noun = "task" if facts.blocked_by == 1 else "tasks"
+    message = "The tasks that it waited for have just ended; it continues in a moment."
+    if named:
+        listed = either([*named, f"{more} more"] if more > 0 else named, "and")
+        message = f"Waiting for {noun} {listed} to end."
     return Reason(
         "upstream_running",
-        f"{message}{' to end.' if facts.awaited else '.'}",
+        message,
         {"left": facts.blocked_by, "upstreams": [str(task) for task in facts.awaited]},
     )
 
@@ -144,11 +158,12 @@ def _blocked(facts: Facts) -> Reason:
 def _scheduled(facts: Facts) -> Reason:
     at = _time(facts.ready_at)
     if facts.attempt == 0:
-        return Reason("not_due", f"Waits until {at}, its time.", {"ready_at": at})
-    last = "" if facts.stored is None else f": {facts.stored.message.rstrip('.')}"
+        return Reason("not_due", f"Scheduled to start at {at}.", {"ready_at": at})
+    last = "" if facts.stored is None else f": {uncapitalised(facts.stored.message).rstrip('.')}"
     return Reason(
         "retry_backoff",
-        f"Attempt {facts.attempt} failed{last}. It is tried again at {at}.",
+        f"Attempt {facts.attempt} failed{last}. Attempt {facts.attempt + 1} is scheduled to start "
+        f"at {at}.",
         {
             "ready_at": at,
             "attempt": facts.attempt,
@@ -163,7 +178,7 @@ def _running(facts: Facts) -> Reason:
         at = _time(facts.cancel_requested_at)
         return Reason(
             "cancel_requested",
-            f"Is being stopped on {node}; it was cancelled at {at}.",
+            f"Being stopped on {node}: it was cancelled at {at}.",
             {"node": facts.node, "cancel_requested_at": at},
         )
     since = None if facts.leased_at is None else _time(facts.leased_at)
@@ -171,13 +186,13 @@ def _running(facts: Facts) -> Reason:
         origin, details = _pause_origin(facts)
         return Reason(
             "pause_requested",
-            f"Runs on {node} to its end. It was paused{origin}: should it fail, it is tried again "
-            f"only after `duly resume {facts.task}`.",
+            f"Running on {node}. It was paused{origin}: if this attempt fails, the next one starts "
+            f"only after 'duly resume {facts.task}'.",
             {"node": facts.node, "since": since, **details},
         )
     return Reason(
         "running",
-        f"Runs on {node}" + (f" since {since}." if since else "."),
+        f"Running on {node}" + (f" since {since}." if since else "."),
         {"node": facts.node, "since": since},
     )
 
@@ -195,7 +210,7 @@ def _waiting(facts: Facts) -> Reason:
     shape = Shape(facts.needs, facts.requires, facts.concurrency)
     barred = limit_in_the_way(facts)
     if facts.limits.is_suspended:
-        return Reason("tenant_suspended", "Its tenant is suspended; nothing of it starts.")
+        return Reason("tenant_suspended", SUSPENDED)
     large_enough = [
         offer
         for offer in facts.offers
@@ -209,12 +224,12 @@ def _waiting(facts: Facts) -> Reason:
     if not taking and (short := [offer for offer in large_enough if not offer.draining]):
         return _nodes_short(short)
     if not taking:
-        one = len(large_enough) == 1
         return Reason(
             "nodes_draining",
-            f"{_nodes(len(large_enough))} could run it, but "
-            + ("takes no more tasks: it is" if one else "take no more tasks: they are")
-            + " being drained.",
+            "The only node that could run it is being drained and takes no new tasks."
+            if len(large_enough) == 1
+            else f"The {len(large_enough)} nodes that could run it are being drained and take no "
+            "new tasks.",
             {"nodes": len(large_enough)},
         )
     if facts.queue is Queue.OFF_PEAK:
@@ -229,22 +244,21 @@ def _waiting(facts: Facts) -> Reason:
     if facts.ahead:
         return Reason(
             "not_its_turn",
-            "1 task like it that must start earlier goes first."
-            if facts.ahead == 1
-            else f"{facts.ahead} tasks like it that must start earlier go first.",
+            f"{count_of(facts.ahead, 'task')} with the same needs must start earlier and "
+            f"{'goes' if facts.ahead == 1 else 'go'} first.",
             {"ahead": facts.ahead},
         )
     return Reason(
         "not_its_turn",
-        "There is room for it; it is placed in one of the next rounds, unless that room is kept"
-        " for a larger task that must start earlier.",
+        "There is room for it: it starts in a moment, unless that room is kept for a larger task "
+        "that must start earlier.",
     )
 
 
 def _no_node_fits(facts: Facts, shape: Shape) -> Reason:
     """Return why none of the connected nodes could run it, even if it were idle."""
     if not facts.offers:
-        return Reason("no_nodes", "No node is connected; start an agent.")
+        return Reason("no_nodes", "No node is connected. Start one with 'duly agent'.")
     labelled = [offer for offer in facts.offers if not shape.missing(offer.labels)]
     if not labelled:
         return missing_labels(shape, [offer.labels for offer in facts.offers])
@@ -254,10 +268,13 @@ def _no_node_fits(facts: Facts, shape: Shape) -> Reason:
 def _nodes_short(offers: Sequence[Offer]) -> Reason:
     """Return the reason for nodes that lack something of their own to start tasks."""
     first = offers[0]
-    others = f", like {len(offers) - 1} more" if len(offers) > 1 else ""
+    others = ""
+    if len(offers) > 1:
+        others = f", like {count_of(len(offers) - 1, 'other node', 'other nodes')}"
     return Reason(
         "nodes_short",
-        f"{first.name} is short of {first.shortage} and takes no tasks until it has more{others}.",
+        f"Node {first.name} is short of {first.shortage} and takes no tasks until it has "
+        f"more{others}.",
         {"nodes": len(offers), "node": first.name, "short_of": first.shortage},
     )
 
@@ -269,25 +286,21 @@ def over_limit(barred: BlockingLimit) -> Reason:
     if barred.code == "concurrency_limit":
         return Reason(
             barred.code,
-            f"{_tasks_run(used)} with the key {barred.kind}; no more than {limit} may run at once.",
+            f"{_tasks_run(used, f' with the concurrency key {barred.kind!r}')}; at most {limit} "
+            "may run at once.",
             {"key": barred.kind, **figures},
         )
     if barred.kind == RUNNING:
         return Reason(
             barred.code,
-            f"{_tasks_run(used)} of its tenant; the plan allows {limit} at once.",
+            f"{_tasks_run(used, ' of its tenant')}; the plan allows {limit} at once.",
             {"kind": barred.kind, **figures},
         )
     needed = format_amount(barred.kind, barred.needed)
     return Reason(
         barred.code,
-        f"Needs {needed}; of the {format_amount(barred.kind, limit)} that the plan allows at once, "
-        f"its "
-        + (
-            "tenant has none yet."
-            if not used
-            else f"tenant has {format_amount(barred.kind, used)}."
-        ),
+        f"It needs {needed}; the plan allows {format_bare_amount(barred.kind, limit)} at once, and "
+        f"its tenant uses {format_bare_amount(barred.kind, used)}.",
         {
             "kind": field_name(barred.kind),
             "needed": field_amount(barred.kind, barred.needed),
@@ -297,8 +310,8 @@ def over_limit(barred: BlockingLimit) -> Reason:
     )
 
 
-def _tasks_run(count: int) -> str:
-    return "1 task runs" if count == 1 else f"{count} tasks run"
+def _tasks_run(count: int, whose: str) -> str:
+    return f"{count_of(count, 'task')}{whose} {'is' if count == 1 else 'are'} running"
 
 
 def missing_labels(shape: Shape, nodes: Sequence[Mapping[str, str]]) -> Reason:
@@ -307,16 +320,14 @@ def missing_labels(shape: Shape, nodes: Sequence[Mapping[str, str]]) -> Reason:
     `nodes` are the labels of each; there is at least one node, and none has all.
     """
     missing = min((shape.missing(labels) for labels in nodes), key=len)
-    labels_text = " and ".join(f"{name}={value}" for name, value in missing.items())
-    rest = " along with the other labels that it requires" if missing != shape.requires else ""
+    labels_text = either((f"{name}={value}" for name, value in missing.items()), "and")
+    noun = "label" if len(missing) == 1 else "labels"
+    rest = (
+        ", which it requires" if missing == shape.requires else " and all others that it requires"
+    )
     return Reason(
         "no_node_has_label",
-        f"Requires {labels_text}{rest}, which "
-        + (
-            "the only node does not have."
-            if len(nodes) == 1
-            else f"none of {len(nodes)} nodes has."
-        ),
+        f"No node has the {noun} {labels_text}{rest}.",
         {"missing": missing, "nodes": len(nodes)},
     )
 
@@ -333,33 +344,24 @@ def never_fits(
     labelled = [node for node in nodes if not shape.missing(node.labels)]
     if not labelled:
         return missing_labels(shape, [node.labels for node in nodes])
-    # The node that comes closest shows best what is missing.
-    short = min((node.capacity.shortage(shape.needs) for node in labelled), key=len)
-    missing = ", ".join(format_amount(kind, amount) for kind, amount in short.items())
+    short = _nearest(shape.needs, labelled).capacity.shortage(shape.needs)
     return Reason(
         "no_node_can_fit",
-        f"No node could ever fit it: the closest of {len(labelled)} is short of {missing}.",
+        _describe_shortage(shape.needs, short),
         {"short": {field_name(kind): field_amount(kind, amount) for kind, amount in short.items()}},
     )
 
 
 def _too_large(needs: Resources, offers: Sequence[Offer]) -> Reason:
     """Return what the node nearest to fitting lacks."""
-    nearest = min(
-        offers,
-        key=lambda o: (
-            len(o.capacity.shortage(needs)),
-            sum(o.capacity.shortage(needs).values()),
-        ),
-    )
+    nearest = _nearest(needs, offers)
     missing = nearest.capacity.shortage(needs)
     kind = max(missing, key=lambda name: missing[name])
     needed = dict(needs.items())[kind]
     has = needed - missing[kind]
     return Reason(
         "no_node_can_fit",
-        f"No node is large enough: it needs {format_amount(kind, needed)}; the largest node, "
-        f"{nearest.name}, has {format_amount(kind, has)}.",
+        _describe_shortage(needs, missing),
         {
             "kind": field_name(kind),
             "needed": field_amount(kind, needed),
@@ -369,16 +371,36 @@ def _too_large(needs: Resources, offers: Sequence[Offer]) -> Reason:
     )
 
 
+def _nearest(needs: Resources, nodes: Sequence[N]) -> N:
+    """Return the node that comes nearest to fitting: it shows best what is missing."""
+
+    def distance(node: N) -> tuple[int, int]:
+        missing = node.capacity.shortage(needs)
+        return len(missing), sum(missing.values())
+
+    return min(nodes, key=distance)
+
+
+def _describe_shortage(needs: Resources, missing: Mapping[str, int]) -> str:
+    """Return a sentence about the kind of which the nearest node lacks most."""
+    kind = max(missing, key=lambda name: missing[name])
+    needed = dict(needs.items())[kind]
+    has = needed - missing[kind]
+    largest = f"the largest node has {format_bare_amount(kind, has)}" if has else "no node has any"
+    return f"No node is large enough: it needs {format_amount(kind, needed)}; {largest}."
+
+
 def _no_room(facts: Facts, taking: Sequence[Offer]) -> Reason:
     short = min(
         (offer.free.shortage(facts.needs, offer.capacity) for offer in taking),
         key=lambda missing: (len(missing), sum(missing.values())),
     )
     amounts = dict(facts.needs.items())
-    wanted = " and ".join(format_amount(kind, amounts[kind]) for kind in short)
+    wanted = either((format_amount(kind, amounts[kind]) for kind in short), "and")
+    where = f"any of {len(taking)} nodes" if len(taking) > 1 else f"node {taking[0].name}"
     return Reason(
         "no_capacity",
-        f"Waiting for {wanted} on {'any of ' if len(taking) > 1 else ''}{_nodes(len(taking))}.",
+        f"Waiting for {wanted} to become free on {where}.",
         {"kinds": sorted(map(field_name, short)), "nodes": len(taking)},
     )
 
@@ -392,14 +414,10 @@ def _off_peak(facts: Facts, share: ResourceShare) -> Reason:
     until = None if facts.urgent_at is None else _time(facts.urgent_at)
     return Reason(
         "off_peak",
-        f"Waits for quieter times: {used} % of the {kind} of all nodes is in use, and work that is "
-        f"off_peak begins below {peak} %" + (f", or at {until}." if until else "."),
+        f"Waiting for quiet hours: {used} % of the {'CPU' if kind == 'cpu' else kind} of all nodes "
+        f"is in use; off_peak tasks start below {peak} %" + (f", or at {until}." if until else "."),
         {"kind": kind, "used_percent": used, "peak_percent": peak, "until": until},
     )
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _time(at: datetime) -> str:

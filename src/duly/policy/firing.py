@@ -26,7 +26,7 @@ MAX_FIRE_TIMES_PER_DECISION = 1000
 MAX_COUNTED_MISSES = 1000
 """Counting stops here: no other schedule is served meanwhile."""
 
-TOO_LATE = Reason("too_late", "Its time had passed, and the schedule's misfire is skip.")
+TOO_LATE = Reason("too_late", "Its time had passed, and misfire is skip.")
 MADE_UP_FOR = Reason("made_up_for", "Its time had passed; a later fire time was run instead.")
 TOO_MANY = Reason(
     "too_many_missed",

@@ -101,13 +101,15 @@ def decide(
         case Outcome.PREEMPTED | Outcome.EXPIRED:
             return Retry(at=now, keeps_place=True)
         case Outcome.LOST if policy.on_lost is OnLost.FAIL:
-            return DeadLetter(Reason("lost", "It must not be begun twice (on_lost is fail)."))
+            return DeadLetter(Reason("lost", "It is not retried, because on_lost is fail."))
         case Outcome.LOST if tally.losses >= policy.max_losses:
-            return DeadLetter(Reason("lost_too_often", f"It has outlived {tally.losses} nodes."))
+            return DeadLetter(
+                Reason("lost_too_often", f"It was lost {tally.losses} times; it is not retried.")
+            )
         case Outcome.LOST:
             return _after_loss(policy, lost_start_count(policy, lost_starts), now, jitter)
         case Outcome.FAILED if exit_code in policy.no_retry_exit_codes:
-            message = f"The task asked not to be retried after exit code {exit_code}."
+            message = f"It is not retried after exit code {exit_code}, as it asked."
             return DeadLetter(Reason("exit_code_not_retried", message))
         case _ if tally.failures < policy.max_attempts:
             return Retry(at=now + backoff(policy, tally.failures, jitter), keeps_place=False)
@@ -135,7 +137,7 @@ def _after_loss(policy: RetryPolicy, lost_starts: int, now: datetime, jitter: fl
     after its own backoff, so the next node is lost with the culprit and few other tasks.
     """
     if lost_starts >= policy.max_lost_starts:
-        message = f"{lost_starts} agents were lost like this, each as it began this task."
+        message = f"{lost_starts} agents were lost in this way, each while starting this task."
         return DeadLetter(Reason("lost_at_start", message))
     if lost_starts > 1:
         return Retry(at=now + backoff(policy, lost_starts, jitter), keeps_place=False)

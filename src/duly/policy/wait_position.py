@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from duly.model.node import Offer
 from duly.model.task import Reason
+from duly.model.wording import count_of
 
 QUEUEING_CODES = frozenset({"no_capacity", "tenant_limit", "concurrency_limit", "off_peak"})
 """Reasons that end for one task after the other, in the order of the queue."""
@@ -14,7 +15,11 @@ def add_position(reason: Reason, ahead: int | None) -> Reason:
     """Return the reason with the position of a task that has `ahead` tasks like it before it."""
     if ahead is None or reason.code not in QUEUEING_CODES:
         return reason
-    text = "It is next." if ahead == 0 else f"It is number {ahead + 1} of the tasks like it."
+    text = "It is next in line."
+    if ahead:
+        text = (
+            f"{count_of(ahead, 'task')} with the same needs {'is' if ahead == 1 else 'are'} ahead."
+        )
     return Reason(
         reason.code, f"{reason.message} {text}", {**reason.details, "position": ahead + 1}
     )
@@ -31,6 +36,6 @@ def add_next_end(reason: Reason, offers: Sequence[Offer], now: datetime | None) 
     at = (now + min(ends)).strftime("%Y-%m-%dT%H:%M:%SZ")
     return Reason(
         reason.code,
-        f"{reason.message} The next task there ends by {at} at the latest.",
+        f"{reason.message} The next running task there ends at {at} at the latest.",
         {**reason.details, "next_end": at},
     )

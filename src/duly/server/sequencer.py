@@ -92,7 +92,7 @@ class Sequencer:
         now = clock.monotonic()
         last = max(self._next(now), self._last + count)
         if last // TICKS_PER_SECOND > self._mark:
-            raise Unavailable("This server could not renew its number in the database; try again.")
+            raise Unavailable("This server could not renew its number in the database. Try again.")
         self._last, self._last_at = last, now
         return last
 

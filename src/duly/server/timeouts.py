@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from duly.errors import Unavailable
 
 T = TypeVar("T")
-TOO_SLOW = "The database did not answer in time; try again."
+TOO_SLOW = "The database did not answer in time. Try again."
 OUTCOME_UNKNOWN = (
     "The database did not answer in time, so it is not known whether the request was applied. "
-    "Check before you repeat it; with an Idempotency-Key it is safe to repeat it at once."
+    "Check before you repeat it, or repeat it with the same Idempotency-Key."
 )
 
 

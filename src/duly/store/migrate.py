@@ -143,7 +143,7 @@ async def _check_version(conn: Connection) -> None:
     encoding = await conn.fetchval("show server_encoding")
     if encoding != "UTF8":
         raise ConfigError(
-            f"The database's encoding is {encoding}; create it with `encoding 'UTF8'`."
+            f"The database has the encoding {encoding}. Create it with encoding 'UTF8'."
         )
 
 
@@ -162,6 +162,6 @@ async def _applied(conn: Connection) -> set[int]:
             raise ConfigError(
                 f"Migration {row['name']} is not the one that was applied to this database: it "
                 "was made by another build of Duly. Use that one, or begin with a new database "
-                "(with `duly up`: another --data folder)."
+                "(with 'duly up': another --data folder)."
             )
     return {row["number"] for row in rows}

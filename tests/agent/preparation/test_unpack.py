@@ -19,6 +19,7 @@ from duly.errors import Invalid
 from duly.model.archives.bundle import MAX_DEPTH
 from duly.model.archives.gunzip import MAX_MEMBERS
 from duly.model.archives.tar import BLOCK_BYTES, MAX_HEADER_BYTES, Tar, UnpackedTooLarge
+from duly.model.wording import format_bytes
 
 MANY = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -159,13 +160,13 @@ def test_names_that_lead_elsewhere_or_deceive_are_refused(tmp_path, name, form):
 
 
 def test_a_name_may_not_hold_what_is_no_letter(tmp_path):
-    assert "not a text" in refusal(header(b"a\xff") + bytes(1024), tmp_path)
+    assert "is not UTF-8 text" in refusal(header(b"a\xff") + bytes(1024), tmp_path)
     record = b"17 path=etc/\0pass\n"
     record = b"%d path=etc/\0pass\n" % len(record)
     data = (
         header(b"h", b"x", len(record)) + record.ljust(BLOCK_BYTES, b"\0") + header() + bytes(1024)
     )
-    assert "cannot be seen" in refusal(data, tmp_path)
+    assert "contains invisible characters" in refusal(data, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -242,11 +243,11 @@ class Endless(io.RawIOBase):
         (header(size=10**9), bytes(BLOCK_BYTES), "more than 1000000 bytes"),
         (header(field=b"\x80" + b"\xff" * 11), bytes(BLOCK_BYTES), "more than 1000000 bytes"),
         (header(field=b"\xff" * 12), bytes(BLOCK_BYTES), "damaged"),
-        (header(kind=b"L", size=8 * 10**9), b"a" * BLOCK_BYTES, str(MAX_HEADER_BYTES)),
-        (header(kind=b"x", size=8 * 10**9), b"1" * BLOCK_BYTES, str(MAX_HEADER_BYTES)),
-        (b"", header(kind=b"x"), "more than 1000 entries"),
-        (b"", header(kind=b"g"), "more than 1000 entries"),
-        (b"", header(b"d", b"5"), "more than 1000 entries"),
+        (header(kind=b"L", size=8 * 10**9), b"a" * BLOCK_BYTES, format_bytes(MAX_HEADER_BYTES)),
+        (header(kind=b"x", size=8 * 10**9), b"1" * BLOCK_BYTES, format_bytes(MAX_HEADER_BYTES)),
+        (b"", header(kind=b"x"), "more than 1000 files and folders"),
+        (b"", header(kind=b"g"), "more than 1000 files and folders"),
+        (b"", header(b"d", b"5"), "more than 1000 files and folders"),
         (b"", b"1" * BLOCK_BYTES, "checksum"),
     ],
 )
@@ -288,7 +289,7 @@ def test_half_an_archive_is_refused(tmp_path, cut):
 
 @pytest.mark.parametrize(
     ("most", "told"),
-    [("MAX_RECORDS", "more than 5000 things"), ("MAX_TOTAL_HEADER_BYTES", "together")],
+    [("MAX_RECORDS", "more than 5000 records"), ("MAX_TOTAL_HEADER_BYTES", "in total")],
 )
 def test_what_headers_say_is_counted_together(tmp_path, monkeypatch, most, told):
     monkeypatch.setattr(f"duly.model.archives.tar.{most}", 5000)
@@ -353,7 +354,7 @@ def test_what_git_says_of_all_files_is_passed_over(tmp_path):
     take(data + header() + bytes(1024), tmp_path / "job")
     record = b"10 path=x\n"
     data = header(kind=b"g", size=len(record)) + record.ljust(BLOCK_BYTES, b"\0")
-    assert "of one only" in refusal(data + header() + bytes(1024), tmp_path)
+    assert "which only one entry can have" in refusal(data + header() + bytes(1024), tmp_path)
 
 
 def test_it_stops_when_nobody_waits_for_it(tmp_path):

@@ -72,7 +72,7 @@ async def test_what_is_cancelled_before_a_spawner_has_room_for_it_never_begins(
     best_node.command(verb, refs[-1])
     _, report = await best_node.end(refs[-1], Outcome.CANCELLED)
     assert (report.outcome, report.exit_code, report.ran) == (Outcome.CANCELLED, None, None)
-    assert report.reason.message == "Cancelled before its node began it."
+    assert report.reason.message == "Cancelled before it started."
     for _ in refs[:-1]:
         assert int(await doorbell.ring()) < len(refs) - 1
     for ref in refs[:-1]:

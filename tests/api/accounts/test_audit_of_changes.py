@@ -121,8 +121,8 @@ async def test_what_is_reserved_is_noted_with_what_and_where_and_what_is_refused
     one = (await create(manager, "/v1/resources", resources={"cpu": 1}))["id"]
     path = f"/v1/resources/{one}"
     for method, where, cpu, told in (
-        ("POST", "/v1/resources", 1.5, (429, "Limit exceeded: needs 1.5 cpu")),
-        ("PUT", path, 2.5, (422, "The plan 'team' grants at most 2 cpu")),
+        ("POST", "/v1/resources", 1.5, (429, "Limit exceeded: it needs 1.5 CPU")),
+        ("PUT", path, 2.5, (422, "resources.cpu: the reservation asks for 2.5 CPUs")),
     ):
         status, error = await manager.refused(method, where, json={"resources": {"cpu": cpu}})
         assert (status, error["message"][: len(told[1])]) == told

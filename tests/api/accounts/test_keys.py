@@ -269,7 +269,7 @@ async def test_an_administrator_is_told_how_to_name_the_tenant_of_a_key_or_user(
             status, error = await api.refused(method, f"{path}{name}")
             assert status == 404
             assert "in the tenant 'default'. If it belongs to another tenant" in error["message"]
-            assert "`--tenant NAME`" in error["message"]
+            assert "--tenant NAME" in error["message"]
             assert name[:12] in error["message"]
             if "keys" in path:
                 assert key["key"] not in error["message"]

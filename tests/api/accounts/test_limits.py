@@ -79,7 +79,7 @@ async def test_a_reservation_waits_for_what_is_in_use_but_not_for_what_the_plan_
     too_much = {"resources": {"cpu": 2.5}}
     status, error = await caller.refused("POST", "/v1/resources", json=too_much)
     assert (status, error["details"]["field"]) == (422, "resources.cpu")
-    assert "at most 2 cpu at once; the reservation asks for 2.5 cpu" in error["message"]
+    assert "the reservation asks for 2.5 CPUs; the plan 'free' grants at most 2" in error["message"]
     made = await caller.call("POST", "/v1/resources", json={"resources": {"cpu": 1.5}})
     assert made.status_code == 201
     path = f"/v1/resources/{made.json()['id']}"

@@ -44,7 +44,7 @@ async def test_a_plan_that_does_not_exist_is_refused_with_those_that_do(api, acm
         body = {"plan": "gold"} | ({"name": "other"} if method == "POST" else {})
         status, error = await api.refused(method, path, json=body)
         assert (status, error["details"]["field"]) == (422, "plan")
-        assert "free, standard, unlimited" in error["message"]
+        assert "Use business, free, standard or unlimited." in error["message"]
 
 
 async def test_two_tenants_never_have_the_same_name(api, acme):

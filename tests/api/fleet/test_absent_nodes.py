@@ -43,10 +43,12 @@ async def test_why_names_the_node_that_is_down(api, join):
     await leave(large)
     _, reason = await why(api, resources={"cpu": 5}, requires={"zone": "a"})
     assert (reason["code"], reason["details"]["node"]) == ("node_down", "node-c")
-    assert reason["message"].startswith("node-c has zone=a but has been stopped since ")
+    assert reason["message"].startswith(
+        "Node node-c has the label zone=a but has been stopped since "
+    )
     await expire(api, await join("node-d", cpu=9))
     _, reason = await why(api, resources={"cpu": 9})
-    assert reason["message"].startswith("node-d is large enough but has been down since ")
+    assert reason["message"].startswith("Node node-d is large enough but has been down since ")
 
 
 async def test_after_the_removal_of_a_node_the_reasons_say_so(api, join):
@@ -61,4 +63,4 @@ async def test_after_the_removal_of_a_node_the_reasons_say_so(api, join):
     assert (attempt["outcome"], attempt["reason"]["code"]) == ("lost", "node_removed")
     reason = await api.get(f"/v1/tasks/{task}/why")
     assert reason["code"] == "node_removed"
-    assert reason["message"].startswith("node-c was large enough but was removed at ")
+    assert reason["message"].startswith("Node node-c was large enough but was removed at ")

@@ -44,4 +44,4 @@ async def test_an_agent_whose_token_another_has_used_says_what_to_do(real, data)
         await run_agent(agent_options(real, data, token), asyncio.Event())
     (error,) = raised.value.exceptions
     assert isinstance(error, ConfigError)
-    assert "The join token has been used" in error.message and "`--uses N`" in error.message
+    assert "The join token has been used" in error.message and "--uses N" in error.message

@@ -78,7 +78,9 @@ async def test_a_node_that_is_short_of_something_is_given_no_work_until_it_has_m
     task = (await api.submit())["id"]
     why = await api.get(f"/v1/tasks/{task}/why")
     assert (why["code"], why["details"]["short_of"]) == ("nodes_short", "open files")
-    assert why["message"] == ("node-a is short of open files and takes no tasks until it has more.")
+    assert why["message"] == (
+        "Node node-a is short of open files and takes no tasks until it has more."
+    )
     assert (await agent.send("heartbeat", beat(None))).status_code == 200
     assert (await agent.start()).task == int(task)
     assert (await api.get(f"/v1/tasks/{task}"))["enforcement"] == {"memory": "sampled"}
@@ -153,7 +155,7 @@ async def test_a_token_that_is_used_up_says_what_to_do(api):
     assert joined.status_code == 201
     status, error = await api.with_key(token).refused("POST", "/v1/nodes", json=bodies[1])
     assert (status, error["code"]) == (401, "unauthenticated")
-    assert "`duly node token create`" in error["message"] and "--uses" in error["message"]
+    assert "'duly node token create'" in error["message"] and "--uses" in error["message"]
 
 
 async def test_a_bad_join_is_refused(api):

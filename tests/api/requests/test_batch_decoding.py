@@ -106,7 +106,9 @@ async def test_tasks_are_counted_before_anything_is_made_of_them(read, item):
             continue
         with pytest.raises(TooLarge) as error:
             await read(text, CLIENT, RequestSettings(batch_tasks=3))
-        assert str(error.value) == "A request may have at most 3 tasks."
+        assert str(error.value) == (
+            "A request may have at most 3 tasks. Send them in several requests."
+        )
 
 
 async def test_a_task_of_many_is_no_larger_than_one_by_itself():

@@ -164,7 +164,7 @@ async def test_as_many_bytes_as_there_is_room_for(door: Api) -> None:
     asked = asyncio.create_task(door.call("POST", path, content=slow(sent, go_on, first)))
     await sent.wait()
     # Announced, and not even begun to be read; or counted as it comes.
-    assert "holds as much" in await refused(door, "POST", "/v1/tasks", content=b" " * 1000)
+    assert "no memory left" in await refused(door, "POST", "/v1/tasks", content=b" " * 1000)
     more = slow(asyncio.Event(), go_on, b" " * 1000)
     async with asyncio.timeout(10):
         status, error = await door.refused("POST", "/v1/tasks", content=more)
@@ -210,9 +210,9 @@ async def test_memory_is_claimed_by_what_a_body_is_decoded_to(api: Api) -> None:
     for _ in range(3):
         # Half of it is all that one tenant may have.
         large = {"command": ["true", "a" * 2000]}
-        assert "holds as much" in await refused(door, "POST", "/v1/tasks", json=large)
+        assert "no memory left" in await refused(door, "POST", "/v1/tasks", json=large)
         many = {"tasks": [task] * 20}
-        assert "holds as much" in await refused(door, "POST", "/v1/tasks/batch", json=many)
+        assert "no memory left" in await refused(door, "POST", "/v1/tasks/batch", json=many)
         assert (await door.call("POST", "/v1/tasks", json=task)).status_code == 201
         few = {"tasks": [task] * 5}
         assert (await door.call("POST", "/v1/tasks/batch", json=few)).status_code == 201

@@ -103,7 +103,9 @@ async def test_it_says_what_the_api_would_say(caller, key, gate_refusals):
     same = {"retry-after", "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"}
     assert same <= ours[1].keys()
     assert ours[2]["error"]["code"] == "limit_exceeded"
-    assert ours[2]["error"]["message"].startswith("Limit exceeded: 1 task per hour, ")
+    assert ours[2]["error"]["message"].startswith(
+        "Limit exceeded: the plan allows 1 task per hour, "
+    )
     assert ours[2]["error"]["details"].keys() == in_parts[2]["error"]["details"].keys()
     assert count(REFUSED_BY_RATE) == before + 2
 

@@ -51,7 +51,9 @@ async def test_over_the_limit_it_is_429_with_the_time_to_come_back(limited):
         assert answer.status_code == 429
         error = answer.json()["error"]
         assert error["code"] == "limit_exceeded"
-        assert error["message"].startswith("Limit exceeded: 360 tasks per hour, and at most 3 ")
+        assert error["message"].startswith(
+            "Limit exceeded: the plan allows 360 tasks per hour, and at most 3 "
+        )
         assert error["details"]["limit"] == "tasks_per_hour"
         assert 1 <= int(answer.headers["Retry-After"]) <= 10
         assert rate(answer)[:2] == ["3", "0"]

@@ -43,7 +43,7 @@ def test_items_that_come_and_go_elsewhere_neither_repeat_nor_hide_others():
 
 def test_a_cursor_whose_item_is_gone_is_refused_and_so_is_what_is_no_cursor():
     _, cursor = ask(["a", "b"], 1)
-    for wrong, words in ((cursor, "start anew"), ("?", "must be"), ("/w", "must be")):
+    for wrong, words in ((cursor, "Start anew"), ("?", "is not the"), ("/w", "is not the")):
         with pytest.raises(Invalid, match=words) as caught:
             ask(["b"], 1, wrong)
         assert caught.value.field == "cursor"

@@ -45,19 +45,23 @@ async def test_what_an_attempt_says_is_shown_while_it_runs(api, agent, running):
 
 
 UNFIT = [
-    ('{"fraction": 1.01}', 422, "fraction must be from 0 to 1."),
-    ('{"fraction": -0.1}', 422, "fraction must be from 0 to 1."),
+    ('{"fraction": 1.01}', 422, "fraction: it must be a number from 0 to 1."),
+    ('{"fraction": -0.1}', 422, "fraction: it must be a number from 0 to 1."),
     ('{"fraction": 1e400}', 400, "Number out of range"),
     ('{"fraction": NaN}', 400, "not valid JSON"),
-    ('{"fraction": "0.5"}', 422, "fraction must be a number, not text."),
-    ('{"fraction": null}', 422, "fraction must be a number, not null."),
-    ("{}", 422, "fraction is missing."),
+    ('{"fraction": "0.5"}', 422, "fraction: it must be a number, not text."),
+    ('{"fraction": null}', 422, "fraction: it must be a number, not null."),
+    ("{}", 422, "fraction: it is missing."),
     ("[]", 400, "must be a JSON object"),
-    ('{"fraction": 0.5, "task": "1"}', 422, "There is no field 'task' here."),
-    ('{"fraction": 0.5, "text": "%s"}' % ("x" * 501), 422, "at most 500 characters, not 501."),
-    ('{"fraction": 0.5, "text": "a\\u0000b"}', 422, "text contains a NUL character"),
+    ('{"fraction": 0.5, "task": "1"}', 422, "task: there is no such field."),
+    (
+        '{"fraction": 0.5, "text": "%s"}' % ("x" * 501),
+        422,
+        "text: it has 501 characters; at most 500 are allowed.",
+    ),
+    ('{"fraction": 0.5, "text": "a\\u0000b"}', 422, "text: it contains a NUL character"),
     ('{"fraction": 0.5, "text": "\\ud800"}', 400, "surrogate"),
-    ('{"fraction": 0.5}' + " " * 9000, 413, "at most 8192 bytes"),
+    ('{"fraction": 0.5}' + " " * 9000, 413, "more than 8 KiB"),
 ]
 
 

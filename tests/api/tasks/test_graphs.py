@@ -29,7 +29,7 @@ async def test_a_task_tells_what_it_depends_on_and_for_whom_it_waits(api):
     why = await api.get(f"/v1/tasks/{second['id']}/why")
     assert why == {
         "code": "upstream_running",
-        "message": f"Waits for tasks {first['id']}, {other['id']} to end.",
+        "message": f"Waiting for tasks {first['id']} and {other['id']} to end.",
         "details": {"left": 2, "upstreams": [first["id"], other["id"]]},
     }
     assert [one["id"] for one in (await api.get("/v1/tasks?status=blocked"))["items"]] == [
@@ -123,15 +123,15 @@ async def test_the_rest_of_a_graph_is_cancelled(api):
     ("body", "field", "says"),
     [
         ({"tasks": []}, "tasks", "empty"),
-        ({"tasks": [TRUE]}, "tasks[0].ref", "no ref"),
+        ({"tasks": [TRUE]}, "tasks[0].ref", "it is missing."),
         ({"tasks": [task("a", "b"), task("b", "a")]}, "tasks[0].depends_on", "a → b → a"),
         ({"tasks": [task("a"), task("b", "b")]}, "tasks[1].depends_on", "b → b"),
         ({"tasks": [task("a", "a")]}, "tasks[0].depends_on", "a → a"),
         ({"tasks": [task("a", "b")]}, "tasks[0].depends_on[0]", "'b'"),
         ({"tasks": [task("b"), task("a", "b", "c")]}, "tasks[1].depends_on[1]", "'c'"),
-        ({"tasks": [task("b"), task("a", "b", "1")]}, "tasks[1].depends_on[1]", "no task 1 "),
+        ({"tasks": [task("b"), task("a", "b", "1")]}, "tasks[1].depends_on[1]", "no task '1'"),
         ({"tasks": [task("a")], "defaults": {"ref": "x"}}, "defaults.ref", "each task"),
-        ({"tasks": {"a": {**TRUE, "ref": "b"}}}, "tasks.a.ref", "another ref"),
+        ({"tasks": {"a": {**TRUE, "ref": "b"}}}, "tasks.a.ref", "'b' differs from the key 'a'"),
         ({"tasks": [task("a")], "name": ""}, "name", "characters"),
         ({"tasks": [task("a", execution_cap=0)]}, "tasks[0].execution_cap", "more than 0"),
     ],

@@ -42,8 +42,8 @@ async def test_what_has_ended_otherwise_is_a_conflict(api):
     await api.call("POST", f"/v1/tasks/{task}/cancel")
     status, error = await api.refused("POST", f"/v1/tasks/{task}/mark", json=DONE)
     assert (status, error["details"]["status"]) == (409, "cancelled")
-    assert (
-        error["message"] == "The task is cancelled; only a task that has not ended can be marked."
+    assert error["message"] == (
+        f"Task {task} was cancelled; only a task that has not ended can be marked."
     )
 
 

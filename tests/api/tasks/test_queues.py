@@ -47,7 +47,9 @@ async def test_a_queue_beyond_the_plan_is_refused_like_a_tier(api, free):
     ):
         status, error = await free.refused(method, path, json=said)
         assert (status, error["details"]["field"]) == (422, field)
-        assert "The plan 'free' does not include the queue 'urgent'" in error["message"]
+        assert (
+            "the plan 'free' does not include the queue 'urgent'. Use off_peak" in error["message"]
+        )
     status, error = await api.refused("POST", "/v1/tasks", json={**body, "queue": "periodic"})
     assert (status, error["details"]["field"]) == (422, "queue")
 

@@ -69,7 +69,9 @@ async def test_a_failed_attempt_is_told_with_when_it_is_tried_again(api, agent):
     assert (read["status"], read["failures"], read["attempt"]) == ("scheduled", 1, 1)
     assert (read["outcome"], read["exit_code"], read["node"]) == ("failed", 3, None)
     assert read["reason"]["code"] == "retry_backoff"
-    assert read["reason"]["message"].startswith("Attempt 1 failed: Exit code 3.")
+    assert read["reason"]["message"].startswith(
+        "Attempt 1 failed: exit code 3. Attempt 2 is scheduled to start at "
+    )
     listed = (await api.get("/v1/tasks"))["items"][0]
     assert listed["reason"] == read["reason"]
 
@@ -238,7 +240,7 @@ async def test_a_task_that_is_not_done_has_no_result_and_the_reason_is_given(api
     assert await agent.finish(await agent.start(), Outcome.FAILED, 3)
     status, error = await api.refused("GET", f"/v1/tasks/{task}/result")
     assert (status, error["code"], error["details"]) == (409, "task_failed", {"status": "failed"})
-    assert error["message"].startswith("The task is failed, so it has no result: ")
+    assert error["message"].startswith(f"Task {task} has failed and has no result: ")
 
 
 ROUTES = [

@@ -35,7 +35,7 @@ def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert [line for line in lines if line and "─" not in line] == [
         "WHAT USED / LIMIT LEFT",
-        "submitted at once 13 / 50 37, all in 7m 48s",
+        "submitted at once 13 / 50 37, all in 7 min 48 s",
         "running 1 / 2 1",
         "cpu 0.5 / 2 1.5",
         "memory (MiB) 256 / 2048 1792",
@@ -46,14 +46,14 @@ def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
         "tenant acme",
         "plan free",
         "tasks per hour 100",
-        "tiers basic: 0.5 cpu, 256 MiB memory, 512 MiB disk",
+        "tiers basic: 0.5 CPU, 256 MiB memory, 512 MiB disk",
         "queues off_peak",
-        "execution cap 10m unless told, at most 1h",
-        "delay tolerance 1h unless told, no limit",
-        "by category mail 30s",
-        "history kept for 7d",
+        "execution cap 10 min by default, at most 1 h",
+        "delay tolerance 1 h by default, no limit",
+        "by category mail 30 s",
+        "history kept for 7 d",
         "log 1000000 bytes",
-        "result 65536 bytes",
+        "result 64 KiB",
         "an artifact 100000000 bytes",
         "cpu quota yes",
     ]
@@ -67,7 +67,7 @@ def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
         (
             "max_resources",
             {"cpu": 1234.567, "memory_mb": 2**24, "extra": {"gpu": 8}},
-            "1234.567 cpu, 16777216 MiB memory, 8 gpu",
+            "1234.567 CPUs, 16777216 MiB memory, 8 gpu",
         ),
     ],
 )

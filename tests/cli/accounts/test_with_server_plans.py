@@ -43,9 +43,9 @@ def test_a_plan_is_shown_to_people_and_listed_for_programs(server, team):
     for line in (
         "tasks per hour 100",
         "max running no limit",
-        "max resources 2 cpu, 1024 MiB memory, 1 gpu",
-        "tolerances mail 30s, report 2h",
-        "max execution cap 1h",
+        "max resources 2 CPUs, 1024 MiB memory, 1 gpu",
+        "tolerances mail 30 s, report 2 h",
+        "max execution cap 1 h",
     ):
         assert line in [" ".join(one.split()) for one in shown.splitlines()]
     listed = server.duly("plan", "list", "-o", "id").stdout.split()
@@ -61,16 +61,40 @@ def test_a_plan_is_shown_to_people_and_listed_for_programs(server, team):
     [
         (("plan", "remove", "unlimited", "--yes"), 1, "cannot be removed"),
         (("plan", "create", "free"), 1, "There is a plan 'free' already"),
-        (("plan", "create", "x", "--burst", "5"), 1, "without tasks_per_hour"),
+        (
+            ("plan", "create", "x", "--burst", "5"),
+            1,
+            "--burst: it needs --tasks-per-hour. Give both or neither.",
+        ),
         (("plan", "create", "x", "--burst", "some"), 2, "a whole number"),
         (("plan", "create", "x", "--max-resources", "lots"), 2, "NAME=VALUE"),
         (("plan", "create", "x", "--execution-cap", "soon"), 2, "not a duration"),
-        (("plan", "update", "free"), 2, "Nothing to change"),
-        (("plan", "show", "nothing"), 1, "There is no plan nothing"),
-        (("tier", "create", "x"), 2, "No resources were given"),
-        (("tier", "create", "x", "--cpu", "1"), 1, "A tier has memory"),
+        (
+            ("plan", "update", "free"),
+            2,
+            "There is nothing to change. Give a flag, such as --max-running 20.",
+        ),
+        (
+            ("plan", "show", "nothing"),
+            1,
+            "There is no plan 'nothing'. Give a name from 'duly plan list'.",
+        ),
+        (
+            ("tier", "create", "x"),
+            2,
+            "The tier needs resources. Give amounts, such as --cpu 2 --memory 4GiB.",
+        ),
+        (
+            ("tier", "create", "x", "--cpu", "1"),
+            1,
+            "--memory: it is missing. Give an amount above 0.",
+        ),
         (("tier", "remove", "basic"), 1, "Duly's own"),
-        (("submit", "--category", "mail", "--", "true"), 1, "no category 'mail'; it has none"),
+        (
+            ("submit", "--category", "mail", "--", "true"),
+            1,
+            "--category: the plan 'unlimited' has no categories. Leave it out.",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(server, args, code, words):
@@ -84,7 +108,7 @@ def test_a_tier_is_made_changed_listed_and_taken_back(server):
     changed = server.duly("tier", "update", "wide", "--extra", "gpu=1", "-o", "json")
     assert json.loads(changed.stdout)["resources"]["extra"] == {"gpu": 1}
     lines = [" ".join(one.split()) for one in server.duly("tier", "list").stdout.splitlines()]
-    assert "wide 3 cpu, 1024 MiB memory, 1 gpu tenant yes" in lines
+    assert "wide 3 CPUs, 1024 MiB memory, 1 gpu tenant yes" in lines
     assert server.duly("tier", "list", "-o", "id").stdout.split() == [
         "basic",
         "regular",
@@ -111,7 +135,10 @@ def test_an_administrator_sees_and_sets_what_another_tenant_has(server):
     assert own["defined_by"] == "duly"
     assert server.duly("tier", "remove", "regular", *of).returncode == 0
     both = server.duly("tier", "create", "regular", *of, *wide, "--everyone")
-    assert (both.returncode, "not both" in both.stderr) == (2, True)
+    assert (both.returncode, "Give only one of --tenant and --everyone." in both.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_limits_say_what_is_used_and_that_there_is_none(server):
@@ -120,7 +147,7 @@ def test_limits_say_what_is_used_and_that_there_is_none(server):
     assert "WHAT USED / LIMIT LEFT" in lines
     assert f"schedules {there} / no limit no limit" in lines
     assert "plan unlimited" in lines
-    assert "execution cap 1d unless told, no limit" in lines
+    assert "execution cap 1 d by default, no limit" in lines
     assert json.loads(server.duly("limits", "-o", "json").stdout)["rate"] is None
 
 

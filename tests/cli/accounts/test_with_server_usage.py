@@ -29,7 +29,7 @@ def test_what_was_used_can_be_read_as_a_table_as_json_and_as_csv(server):
 
 def test_mistakes_are_told_in_a_sentence(server):
     wrong = server.duly("usage", "--by", "colour")
-    assert (wrong.returncode, "by is one of day" in wrong.stderr) == (1, True)
+    assert (wrong.returncode, "--by: 'colour' is unknown. Use day" in wrong.stderr) == (1, True)
     assert server.duly("usage", "-o", "id").returncode == 2
     assert server.duly("usage", "--tenant", "nobody").returncode == 1
 

@@ -23,7 +23,7 @@ def test_a_file_is_submitted_whole_waited_for_and_drawn(server, tmp_path):
     key = ("--idempotency-key", "photo-1")
     waited = server.duly("submit", "-f", file, "--wait", "-o", "json", *key)
     assert waited.returncode == 1
-    assert "2 of 4 done: check failed, publish cancelled" in waited.stderr
+    assert "2 of 4 tasks done; check failed, publish cancelled" in waited.stderr
     graph = json.loads(waited.stdout)
     assert graph["ids"].keys() == {"small", "check", "publish", "sorry"}
     again = server.duly("submit", "-f", "-", "-o", "id", *key, input=PHOTO)
@@ -45,7 +45,7 @@ def test_a_file_is_submitted_whole_waited_for_and_drawn(server, tmp_path):
     dot = server.duly("graph", graph["ids"]["publish"], "--output", "dot").stdout
     assert (dot.count(" -> "), "sorry" in dot) == (2, False)
     replayed = server.duly("replay", graph["ids"]["check"], "--downstream").stdout
-    assert ", with 1 that depend on it: graph " in replayed
+    assert ", with 1 task that depends on it in graph " in replayed
     again = server.duly("wait", replayed.split()[1].rstrip(","))
     assert again.returncode == 1
     assert "(this task)" in server.duly("graph", graph["ids"]["publish"]).stdout
@@ -98,7 +98,7 @@ def test_one_task_of_a_file_ends_the_command_as_it_ended(server):
     two = "- run: 'true'\n- {run: 'false', max_attempts: 1}\n"
     several = server.duly("submit", "-f", "-", "--wait", "-o", "id", input=two)
     assert (several.returncode, len(several.stdout.split())) == (1, 2)
-    assert several.stderr == "1 of 2 done: [1] failed\n"
+    assert several.stderr == "1 of 2 tasks done; [1] failed\n"
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -138,17 +138,17 @@ def test_a_graph_is_paused_resumed_and_cancelled_as_a_whole(server):
         while client.get_task(task)["status"] != "running":
             pass
     paused = server.duly("pause", "--graph", graph).stdout
-    assert paused == f"paused 1 task of {graph}; 1 keeps running\n"
+    assert paused == f"1 task of graph {graph} paused; 1 keeps running.\n"
     why = server.duly("why", made["ids"]["b"]).stdout
-    assert why.startswith(f"Was paused with its graph {graph} at ")
+    assert why.startswith(f"Paused with its graph {graph} at ")
     wrong = server.duly("pause", graph)
-    assert (wrong.returncode, f"{graph} is a graph; use --graph" in wrong.stderr) == (
+    assert (wrong.returncode, f"{graph} is a graph, not a task. Give --graph" in wrong.stderr) == (
         1,
         True,
     )
-    assert server.duly("resume", "--graph", graph).stdout == f"resumed 2 tasks of {graph}\n"
+    assert server.duly("resume", "--graph", graph).stdout == f"2 tasks of graph {graph} resumed.\n"
     wrong = server.duly("cancel", "--graph", task)
-    assert (wrong.returncode, f"{task} is a task of graph {graph};" in wrong.stderr) == (1, True)
+    assert (wrong.returncode, f"{task} is a task of graph {graph}." in wrong.stderr) == (1, True)
     assert server.duly("cancel", "--graph", graph, task).returncode == 2
     ended = server.duly("cancel", "--graph", graph, "-o", "json")
     assert json.loads(ended.stdout) == {"cancelled": 2}

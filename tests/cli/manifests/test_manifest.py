@@ -80,8 +80,8 @@ tasks:
     assert all("bundle" not in task for task in [*found.tasks, found.defaults])
     assert read("{command: [./run.sh], bundle: job}").bundles == [job]
     assert read("- {command: [ls], bundle: job}\n- {command: [ls]}").bundles == [job, None]
-    refused = found.explain(Invalid("tasks[1].artifact", "tasks[1]: no."))
-    assert refused.message.endswith("line 5, column 28: tasks.b: no.")
+    refused = found.explain(Invalid("tasks[1].artifact", "no."))
+    assert refused.message.endswith("line 5, column 28: tasks.b.bundle: no.")
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ tasks:
         ),
         ("command: [x]\nbundle: [a]", r"line 2, column \d+: bundle: it must be the path"),
         ('{"command": ["x"], "bundle": ""}', "bundle: it must be the path"),
-        ("run: x\nbundle: .", r"line 2, column \d+: bundle: a bundle needs a command"),
+        ("run: x\nbundle: .", r"line 2, column \d+: bundle: it needs a command"),
         (
             "command: [x]\nartifact: a\nbundle: .",
-            r"line 3, column \d+: bundle: artifact is given already",
+            r"line 3, column \d+: bundle: artifact is given, too",
         ),
         ("command: [./x]\nbundle: .", r"line 1, column \d+: command: './x' is not in"),
         ("command: [./tasks.yaml]\nbundle: .", r"line 1, column \d+: command: .*chmod .x"),
@@ -113,19 +113,19 @@ def test_a_bundle_that_is_not_there_or_of_no_use_is_told_of(read, text, told):
         ("", "it is empty"),
         ("42", "it is a number"),
         ("tasks: {}", r"line 1, column \d+: tasks: it must contain tasks"),
-        ("run: x\nrun: y", r"line 2, column \d+: 'run' is repeated"),
-        ('{"run": "x",\n "run": "y"}', r"line 2, column \d+: 'run' is repeated"),
+        ("run: x\nrun: y", r"line 2, column \d+: 'run' occurs twice"),
+        ('{"run": "x",\n "run": "y"}', r"line 2, column \d+: 'run' occurs twice"),
         (
             "tasks:\n  a:\n    comand: [x]",
-            r"line 3, column \d+: tasks.a.comand: .*did you mean command",
+            r"line 3, column \d+: tasks.a.comand: .*Did you mean 'command'",
         ),
         ("- run: x\n- hello", r"line 2, column \d+: \[1\]: a task must be a mapping"),
         ("name: x", "nothing to run"),
-        ("run: x\ncommand: [y]", r"line 2, column \d+: command: run is given already"),
+        ("run: x\ncommand: [y]", r"line 2, column \d+: command: run is given, too"),
         ("tasks:\n  a: {ref: b, run: x}", r"line 2, column \d+: tasks.a.ref: it must be 'a'"),
         ("run: [", r"line 2, column \d+: this is not YAML"),
         ("- run: x\n\t- run: y", r"line 2, column \d+: this is not YAML: tabs are not allowed"),
-        ("name: x\ntask:\n  a: {run: x}", r"line 2, column \d+: task: .*did you mean tasks\?"),
+        ("name: x\ntask:\n  a: {run: x}", r"line 2, column \d+: task: .*Did you mean 'tasks'\?"),
         ("run: x\n---\nrun: y", r"line 2, column \d+: only one document is allowed"),
         ("!!python/object/apply:os.system [true]", r"line 1, column \d+: the tag"),
         ("run: *a", r"line 1, column \d+: the alias .a has no anchor"),
@@ -145,13 +145,13 @@ def test_a_mistake_is_told_with_its_line(read, text, told):
 
 def test_what_the_server_refuses_is_found_in_the_file(read):
     text = "tasks:\n  a: {run: x}\n  b.c:\n    run: x\n    depends_on:\n    - nope\n"
-    refusal = Invalid("tasks[1].depends_on[0]", "tasks[1].depends_on: there is no nope.")
+    refusal = Invalid("tasks[1].depends_on[0]", "tasks[0] is not nope.")
     told = read(text).explain(refusal)
     assert told.message.endswith(
-        "tasks.yaml, line 6, column 7: tasks.b.c.depends_on: there is no nope."
+        "tasks.yaml, line 6, column 7: tasks.b.c.depends_on[0]: tasks.a is not nope."
     )
-    plain = read(text).explain(Invalid("elsewhere", "A mistake."))
-    assert plain.message.endswith("tasks.yaml, line 1, column 1: A mistake.")
+    plain = read(text).explain(Invalid("elsewhere", "a mistake."))
+    assert plain.message.endswith("tasks.yaml, line 1, column 1: elsewhere: a mistake.")
 
 
 def test_a_name_stays_in_its_quotes_in_every_drawing():

@@ -38,7 +38,7 @@ def test_a_value_in_a_mapping_is_where_its_name_is():
 
 
 def test_a_repeated_name_is_told_where_it_is_repeated():
-    with pytest.raises(FileError, match="'a' is repeated") as caught:
+    with pytest.raises(FileError, match="'a' occurs twice") as caught:
         find_positions('[{"a": 1},\n {"b": {"a": 2}, "a": 3,\n  "a": 4}]')
     assert caught.value.position == (3, 3)
 

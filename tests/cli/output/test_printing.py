@@ -74,9 +74,9 @@ def test_progress_is_shown_as_it_was_said_and_when(capsys):
         "at": (NOW - timedelta(seconds=3)).isoformat(),
     }
     print_pairs(task_details(task(status="running", progress=told), NOW))
-    assert "42%: page 4\ufffd[2J (3s ago)" in capsys.readouterr().out
+    assert "42%: page 4\ufffd[2J (3 s ago)" in capsys.readouterr().out
     assert (
-        dict(task_details(task(progress=told | {"text": None}), NOW))["progress"] == "42% (3s ago)"
+        dict(task_details(task(progress=told | {"text": None}), NOW))["progress"] == "42% (3 s ago)"
     )
     assert "progress" not in dict(task_details(task(progress=None), NOW))
 
@@ -133,19 +133,19 @@ def test_attempts_and_nodes_are_drawn(capsys):
     print_nodes([node], NOW)
     printed = capsys.readouterr().out
     assert "running" in printed
-    assert "2 cpu, 4096 MiB memory" in printed
+    assert "2 CPUs, 4096 MiB memory" in printed
 
 
 def test_resources_are_said_as_people_say_them():
     amounts = {"cpu": 1.5, "memory_mb": 512, "disk_mb": 0, "ports": 2, "extra": {"gpu": 1}}
-    assert format_resources(amounts) == "1.5 cpu, 512 MiB memory, 2 ports, 1 gpu"
+    assert format_resources(amounts) == "1.5 CPUs, 512 MiB memory, 2 ports, 1 gpu"
     assert format_resources({}) == "none"
 
 
 def test_what_is_used_up_is_said():
     capacity = {"cpu": 2, "memory_mb": 512, "ports": 0}
     free = {"cpu": 0, "memory_mb": 256, "ports": 0}
-    assert format_resources(free, capacity) == "0 cpu, 256 MiB memory"
+    assert format_resources(free, capacity) == "0 CPUs, 256 MiB memory"
 
 
 def whole(**audit):
@@ -177,9 +177,9 @@ def audit_lines(status):
 def test_a_clean_audit_is_one_line():
     at = (NOW - timedelta(seconds=12)).isoformat()
     assert audit_lines(whole()) == [("audit", "not yet")]
-    assert audit_lines(whole(completed_at=at)) == [("audit", "clean, 12s ago")]
+    assert audit_lines(whole(completed_at=at)) == [("audit", "clean, 12 s ago")]
     assert audit_lines(whole(completed_at=at, repaired=3)) == [
-        ("audit", "clean, 12s ago, 3 repaired in total")
+        ("audit", "clean, 12 s ago, 3 repaired in total")
     ]
 
 

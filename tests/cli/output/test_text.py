@@ -1,4 +1,5 @@
 import json
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,8 +11,10 @@ from duly.cli.output.text import (
     clean_json,
     format_age,
     format_coarse_duration,
+    format_moment,
     format_percent,
     format_span,
+    localise_times,
 )
 
 NOW = datetime(2027, 1, 31, 12, 0, tzinfo=UTC)
@@ -40,10 +43,10 @@ def test_json_means_the_same_and_nothing_in_it_is_obeyed(value):
     ("past", "said"),
     [
         (timedelta(0), "now"),
-        (timedelta(seconds=45), "45s ago"),
-        (timedelta(minutes=3), "3m ago"),
-        (timedelta(hours=30), "1d ago"),
-        (timedelta(hours=-2), "in 2h"),
+        (timedelta(seconds=45), "45 s ago"),
+        (timedelta(minutes=3), "3 min ago"),
+        (timedelta(hours=30), "30 h ago"),
+        (timedelta(hours=-2), "in 2 h"),
     ],
 )
 def test_ages_are_said_as_people_say_them(past, said):
@@ -68,9 +71,29 @@ def test_small_percentages_have_a_decimal_place(fraction, said):
 
 @given(st.timedeltas(timedelta(0), timedelta(days=36_500)))
 def test_every_age_can_be_said_in_a_few_letters(duration):
-    assert 2 <= len(format_coarse_duration(duration)) <= 6
+    assert 2 <= len(format_coarse_duration(duration)) <= 7
 
 
 def test_a_clock_that_is_behind_makes_no_negative_time():
-    assert format_span("2027-01-31T12:00:01Z", "2027-01-31T12:00:00Z") == "0.0s"
+    assert format_span("2027-01-31T12:00:01Z", "2027-01-31T12:00:00Z") == "0.0 s"
     assert format_span(None, "2027-01-31T12:00:00Z") == ""
+
+
+@pytest.fixture
+def in_berlin(monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_a_moment_is_told_in_local_time_with_its_date_unless_it_is_today(in_berlin):
+    assert format_moment("2027-01-31T12:59:58.500Z", NOW) == "13:59:58 (in 60 min)"
+    assert format_moment(NOW - timedelta(hours=20), NOW) == "2027-01-30 17:00:00 (20 h ago)"
+
+
+def test_the_times_in_a_message_of_a_server_are_told_in_local_time(in_berlin):
+    message = "Scheduled to start at 2027-01-31T13:00:00Z."
+    assert localise_times(message, NOW) == "Scheduled to start at 14:00:00 (in 60 min)."
+    assert localise_times("Exited with code 1.", NOW) == "Exited with code 1."

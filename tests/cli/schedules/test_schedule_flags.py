@@ -48,15 +48,18 @@ def test_a_time_in_the_flags_of_a_task_is_the_one_fire_time():
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (ScheduleFlags(), "No recurrence was given"),
-        (ScheduleFlags(timezone="Europe/Berlin"), "No recurrence was given"),
-        (ScheduleFlags(daily="6:30", every="1h"), "--daily and --every: Only one of them"),
-        (ScheduleFlags(daily="6:30", run_in="1h"), "--daily and --in: Only one of them"),
-        (ScheduleFlags(cron="* * * * *", run_at="2027-02-01"), "--cron and --run-at: Only one"),
+        (ScheduleFlags(), "The schedule needs a recurrence"),
+        (ScheduleFlags(timezone="Europe/Berlin"), "The schedule needs a recurrence"),
+        (ScheduleFlags(daily="6:30", every="1h"), "Give only one of --daily and --every"),
+        (ScheduleFlags(daily="6:30", run_in="1h"), "Give only one of --daily and --in"),
+        (
+            ScheduleFlags(cron="* * * * *", run_at="2027-02-01"),
+            "Give only one of --cron and --run-at",
+        ),
         (ScheduleFlags(every="soon"), "not a duration"),
         (ScheduleFlags(daily="6:30", jitter="some"), "not a duration"),
-        (ScheduleFlags(daily="6:30", start="soon"), "--start: Invalid time"),
-        (ScheduleFlags(daily="6:30", end=""), "--end: Invalid time"),
+        (ScheduleFlags(daily="6:30", start="soon"), "--start: 'soon' is not a time"),
+        (ScheduleFlags(daily="6:30", end=""), "--end: '' is not a time"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(flags, words):
@@ -75,16 +78,16 @@ def test_a_time_ahead_is_a_time_or_a_duration():
 @pytest.mark.parametrize(
     ("expression", "position", "shown"),
     [
-        ("0 6 * * munday", 8, "No.\n  0 6 * * munday\n          ^"),
-        ("\x1b日 x", 3, "No.\n  \ufffd日 x\n      ^"),
-        ("* *", 3, "No.\n  * *\n     ^"),
-        ("* *", 4, "No."),
-        (None, 0, "No."),
+        ("0 6 * * munday", 8, "cron: no.\n  0 6 * * munday\n          ^"),
+        ("\x1b日 x", 3, "cron: no.\n  \ufffd日 x\n      ^"),
+        ("* *", 3, "cron: no.\n  * *\n     ^"),
+        ("* *", 4, "cron: no."),
+        (None, 0, "cron: no."),
     ],
 )
 def test_a_mistake_is_shown_where_it_is(expression, position, shown):
     with pytest.raises(Invalid) as caught, marking_cron_errors(expression):
-        raise Invalid("cron", "No.", position=position)
+        raise Invalid("cron", "no.", position=position)
     assert caught.value.message == shown
 
 

@@ -70,7 +70,7 @@ def lines(text: str) -> list[str]:
 def test_a_schedule_tells_the_names_of_its_variables_and_not_their_values():
     told = dict(schedule_details(NIGHTLY, NOW))
     assert told["task"] == "an uploaded script\nenv: TOKEN\nresources: cpu=2"
-    assert (told["jitter"], told["next run"]) == ("1m 30s", "never again")
+    assert (told["jitter"], told["next run"]) == ("1 min 30 s", "never again")
     assert set(told) == {
         "id", "when", "timezone", "jitter", "next run", "overlap", "misfire", "task", "tenant",
         "created",
@@ -81,7 +81,7 @@ def test_a_schedule_tells_the_names_of_its_variables_and_not_their_values():
     ("changes", "words"),
     [
         ({}, "daily 06:30"),
-        ({"daily": None, "every": 1.0}, "every 1s"),
+        ({"daily": None, "every": 1.0}, "every 1 s"),
         ({"daily": None, "cron": "0 6 * * *"}, "cron 0 6 * * *"),
     ],
 )

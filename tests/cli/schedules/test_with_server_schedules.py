@@ -74,7 +74,7 @@ def test_it_is_shown_with_its_next_times(server, nightly):
     for line in ("name nächtlich", "when annually 02-29@02:30", "timezone Europe/Berlin"):
         assert line in shown
     assert "task echo --daily '1 2'" in shown
-    assert "execution cap: 1h" in shown
+    assert "execution cap: 1 h" in shown
     assert sum("-02-2" in line and "02:30:00 CET" in line for line in shown) == 5
 
 
@@ -111,7 +111,7 @@ def test_a_paused_schedule_says_so_until_it_is_resumed(server, nightly):
         line for line in lines(server.duly("schedule", "list").stdout) if nightly["id"] in line
     )
     assert row == f"{nightly['id']} annually 02-29@02:30 Europe/Berlin paused nächtlich admin"
-    assert "fires next" in server.duly("schedule", "resume", nightly["id"]).stdout
+    assert "It next runs at" in server.duly("schedule", "resume", nightly["id"]).stdout
     assert server.duly("schedule", "list", "--user", "nobody").stdout == "No schedules.\n"
 
 
@@ -168,19 +168,57 @@ def test_a_file_with_a_graph_is_fired_as_one(server, tmp_path):
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (("create", "--cron", "0 6 * * munday", "--", "true"), 1, "not 'munday'. 0 6 * * munday ^"),
-        (("next", "--cron", "0 0 31 2 *"), 1, "never fires"),
-        (("create", "--daily", "25:00", "--", "true"), 1, "no time of day"),
+        (
+            ("create", "--cron", "0 6 * * munday", "--", "true"),
+            1,
+            "--cron: at position 8, 'munday' is not a day of the week. Use 0 to 7 or sun to sat, "
+            "or like fri#2 or friL, or *. 0 6 * * munday ^",
+        ),
+        (
+            ("next", "--cron", "0 0 31 2 *"),
+            1,
+            "--cron: no year has such a day, so the schedule would never fire. 0 0 31 2 * ^",
+        ),
+        (
+            ("create", "--daily", "25:00", "--", "true"),
+            1,
+            "--daily: '25:00' is not a time of day. Write it like 06:30.",
+        ),
         (("create", "--daily", "6:30"), 2, "duly schedule create --daily 06:30 -- echo hello"),
-        (("create", "--daily", "6:30", "--idempotency-key", "x", "--", "true"), 1, "fire time"),
-        (("create", "--daily", "6:30", "--tier", "basic", "-f", "-"), 2, "set tier there"),
-        (("create", "--daily", "6:30", "-f", "/nowhere"), 1, "Cannot read /nowhere"),
+        (
+            ("create", "--daily", "6:30", "--idempotency-key", "x", "--", "true"),
+            1,
+            "--idempotency-key: a schedule cannot have it, because every occurrence would be the "
+            "same task. Leave it out.",
+        ),
+        (
+            ("create", "--daily", "6:30", "--tier", "basic", "-f", "-"),
+            2,
+            "-f: the file defines the task. Set tier there.",
+        ),
+        (
+            ("create", "--daily", "6:30", "-f", "/nowhere"),
+            1,
+            "/nowhere cannot be read: No such file or directory.",
+        ),
         (("next",), 2, "or a recurrence"),
         (("next", "17", "--daily", "6:30"), 2, "Give either the ID"),
-        (("update", "17"), 2, "Nothing to change"),
-        (("update", "17", "--cap", "1h"), 1, "There is no schedule 17"),
-        (("history", "17"), 1, "There is no schedule 17"),
-        (("remove", "17"), 1, "There is no schedule 17"),
+        (("update", "17"), 2, "There is nothing to change. Give a flag, such as --daily 07:00."),
+        (
+            ("update", "17", "--cap", "1h"),
+            1,
+            "There is no schedule '17'. Give a schedule's ID or name from 'duly schedule list'.",
+        ),
+        (
+            ("history", "17"),
+            1,
+            "There is no schedule '17'. Give a schedule's ID or name from 'duly schedule list'.",
+        ),
+        (
+            ("remove", "17"),
+            1,
+            "There is no schedule '17'. Give a schedule's ID or name from 'duly schedule list'.",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(server, args, code, words):

@@ -33,7 +33,9 @@ def test_what_cannot_be_sent_is_refused_with_the_way_to_send_it(tmp_path, data, 
 
 
 def test_a_file_that_is_not_there_is_named():
-    with pytest.raises(BadParameter, match="Cannot read '/no/such/file': No such file"):
+    with pytest.raises(
+        BadParameter, match="'/no/such/file' cannot be read: No such file or directory"
+    ):
         read_input("/no/such/file")
 
 

@@ -53,8 +53,10 @@ def test_the_table_tells_which_task_each_was_for_and_that_there_are_more(server,
     assert [row.split()[2:5] for row in rows] == [["2", "failed", "3"], ["1", "failed", "3"]]
     assert done.stderr == ""
     first = server.duly("attempts", "--name", bad, "--limit", "1")
-    assert first.stderr.startswith("There are more: --cursor ")
-    second = server.duly("attempts", "--name", bad, "--cursor", first.stderr.split()[-1])
+    assert first.stderr.startswith("There are more. List the next page with --cursor ")
+    second = server.duly(
+        "attempts", "--name", bad, "--cursor", first.stderr.split()[-1].rstrip(".")
+    )
     assert [row.split()[2] for row in second.stdout.splitlines()[2:]] == ["1"]
     rows = csv.DictReader(io.StringIO(server.duly("attempts", "--name", bad, "-o", "csv").stdout))
     assert [(row["name"], row["attempt"], row["exit_code"]) for row in rows] == [
@@ -65,9 +67,9 @@ def test_the_table_tells_which_task_each_was_for_and_that_there_are_more(server,
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("123", "--all"), "not both"),
-        (("123", "--limit", "3"), "not both"),
-        (("--all", "-o", "id"), "no ids of their own"),
+        (("123", "--all"), "Give either the ID of a task, or --all"),
+        (("123", "--limit", "3"), "Give either the ID of a task, or --all"),
+        (("--all", "-o", "id"), "--output: attempts have no IDs."),
         (("--all", "--since", "soon"), "--since"),
         (("--limit", "0"), "--limit"),
     ],
@@ -79,7 +81,7 @@ def test_what_makes_no_sense_is_a_usage_error(server, args, words):
 
 def test_an_unknown_outcome_is_refused_with_the_known_ones(server):
     done = server.duly("attempts", "--outcome", "fialed")
-    assert (done.returncode, "there are succeeded, failed" in done.stderr) == (1, True)
+    assert (done.returncode, "Use succeeded, failed" in done.stderr) == (1, True)
 
 
 async def test_both_clients_list_and_walk_them(server, ran):
@@ -108,7 +110,9 @@ def test_every_list_takes_a_limit(server, command):
 def test_a_list_that_has_more_says_so(server):
     for command in ("tier", "plan"):
         first = server.duly(command, "list", "--limit", "1")
-        assert first.stderr.startswith("There are more: --cursor "), command
-        second = server.duly(command, "list", "--limit", "1", "--cursor", first.stderr.split()[-1])
+        assert first.stderr.startswith("There are more. List the next page with --cursor "), command
+        second = server.duly(
+            command, "list", "--limit", "1", "--cursor", first.stderr.split()[-1].rstrip(".")
+        )
         assert second.returncode == 0
         assert second.stdout != first.stdout

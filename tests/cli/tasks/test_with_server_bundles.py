@@ -61,7 +61,7 @@ def test_a_manifest_names_bundles_beside_it(server, job: Path):
         "depends_on: [count, also]}\n"
     )
     done = server.duly("submit", "-f", str(job.parent / "jobs.yaml"), "--wait", cwd="/")
-    assert (done.returncode, done.stderr) == (0, "3 of 3 done\n")
+    assert (done.returncode, done.stderr) == (0, "3 of 3 tasks done\n")
     assert server.duly("logs").stdout == "hello ü\n4\n"
 
 
@@ -83,18 +83,24 @@ def test_a_schedule_brings_its_bundle_along_and_keeps_it(server, job: Path):
     assert server.duly("wait").returncode == 7
     assert server.duly("logs").stdout == "once more\nx\n"
     done = server.duly("artifact", "remove", sha256)
-    assert (done.returncode, done.stdout) == (0, f"removed {sha256}\n")
+    assert (done.returncode, done.stdout) == (0, f"Artifact {sha256} removed.\n")
     assert sha256 not in server.duly("artifact", "list").stdout
     assert server.duly("schedule", "remove", schedule).returncode == 0
 
 
 def test_what_is_wrong_with_a_bundle_is_told_before_anything_is_sent(server, job: Path):
     for args, told in (
-        (("--bundle", "job", "--", "./walk.sh"), "'./walk.sh' is not in 'job'"),
+        (
+            ("--bundle", "job", "--", "./walk.sh"),
+            "COMMAND: './walk.sh' is not in the bundle 'job', in which the command runs.",
+        ),
         (("--bundle", "job", "--", "data/greeting"), "chmod +x"),
         (("--bundle", "job", "--", "run.sh"), "write ./run.sh"),
         (("--bundle", "nowhere", "--", "true"), "'nowhere' does not exist"),
-        (("--bundle", "job"), "Nothing to run"),
+        (
+            ("--bundle", "job"),
+            "There is nothing to run. Give a command, such as: duly submit -- echo hello",
+        ),
         (("--bundle", "job", "--script", "job/run.sh"), "needs a COMMAND"),
         (("./job/run.sh",), "--bundle FOLDER"),
     ):
@@ -108,7 +114,7 @@ def test_what_is_wrong_with_a_bundle_is_told_before_anything_is_sent(server, job
 
 
 def test_a_hash_that_was_never_uploaded_is_refused(server):
-    with server.client() as client, pytest.raises(Invalid, match="no artifact 00"):
+    with server.client() as client, pytest.raises(Invalid, match="there is no artifact '00"):
         client.submit(command=["true"], artifact="00" * 32)
 
 

@@ -22,7 +22,9 @@ def test_a_running_task_is_marked_as_done_with_a_result(server, tmp_path):
         "--reason",
         "paid by hand",
     )
-    assert (marked.returncode, marked.stdout) == (0, f"marked {task} as done\n"), marked.stderr
+    assert (marked.returncode, marked.stdout) == (0, f"Task {task} marked as done.\n"), (
+        marked.stderr
+    )
     assert answer(server, "result", task) == {"paid": [1, 2]}
     assert "paid by hand" in server.duly("why", task).stdout
     assert server.duly("wait", dependant).returncode == 0
@@ -52,10 +54,13 @@ def test_a_task_is_marked_as_failed(server):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--reason", "x"], "Give one of --done and --failed."),
-        (["--done", "--failed", "--reason", "x"], "Give one of --done and --failed."),
+        (["--reason", "x"], "Give either --done or --failed."),
+        (["--done", "--failed", "--reason", "x"], "Give either --done or --failed."),
         (["--done"], "--reason"),
-        (["--failed", "--reason", "x", "--result", "f"], "A failed task has no result."),
+        (
+            ["--failed", "--reason", "x", "--result", "f"],
+            "--result: a failed task has no result. Leave it out, or use --done.",
+        ),
         (["--done", "--reason", "x", "--result", "/no/such"], "cannot be read"),
         (["--done", "--reason", "x", "--result", "/etc/hostname"], "is not JSON"),
     ],

@@ -22,7 +22,7 @@ def test_a_name_stands_for_its_latest_task_where_tasks_are_read(server, name, co
     latest = submit(server, "--name", name, "--wait", "--", "true")
     done = server.duly(command, name)
     assert done.returncode == 0
-    assert f"{name}: task {latest}, the latest of that name" in done.stderr
+    assert f"{name!r} is task {latest}, the latest of that name" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["cancel", "pause", "resume"])
@@ -30,7 +30,7 @@ def test_a_name_never_selects_a_task_that_is_changed(server, name, command):
     task = submit(server, "--name", name, "--in", "1h", "--", "true")
     done = server.duly(command, name)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Only an id selects a task to change" in done.stderr
+    assert "A task to change is given by its ID" in done.stderr
     assert json.loads(server.duly("show", task, "-o", "json").stdout)["status"] == "scheduled"
 
 
@@ -98,7 +98,7 @@ def test_schedules_and_graphs_are_selected_by_name(server, name, tmp_path):
     )
     assert server.duly("submit", "-f", str(manifest)).returncode == 0
     assert name in server.duly("graph", name).stdout
-    assert "cancelled 2 tasks" in server.duly("cancel", "--graph", name).stdout
+    assert f"2 tasks of graph {name} cancelled." in server.duly("cancel", "--graph", name).stdout
 
 
 def test_the_name_of_a_schedule_is_given_once(server, name):

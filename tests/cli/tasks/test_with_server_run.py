@@ -20,7 +20,20 @@ def finish(process) -> tuple[int, bytes, str]:
 def test_run_shows_the_output_and_ends_with_one_line(server):
     done = server.duly("run", "--", "sh", "-c", "echo out; echo err >&2")
     assert (done.returncode, done.stdout) == (0, "out\nerr\n")
-    assert re.fullmatch(r"done: waited \S+, ran \S+, peak memory \d+ MiB\n", done.stderr)
+    assert re.fullmatch(
+        r"done \(attempt 1 of 1\); waited \S+ s, ran \S+ s, peak memory (under 1|\d+) MiB\n",
+        done.stderr,
+    )
+
+
+@pytest.mark.parametrize("command", [("run",), ("submit", "--attempts", "1", "--wait"), ("wait",)])
+def test_commands_that_wait_end_with_the_same_line(server, command):
+    program = () if command == ("wait",) else ("--", "sh", "-c", "exit 3")
+    if not program:
+        server.duly("submit", "--attempts", "1", "--", "sh", "-c", "exit 3")
+    done = server.duly(*command, *program)
+    assert done.returncode == 3
+    assert done.stderr.startswith("failed: exit code 3 (attempt 1 of 1); waited ")
 
 
 def test_the_output_is_passed_on_byte_by_byte(server):
@@ -65,7 +78,7 @@ def test_ctrl_c_cancels_and_waits_for_the_end(server):
     code, _, err = finish(process)
     assert code == 130
     assert "Cancelling" in err
-    assert err.splitlines()[-1].startswith("cancelled: waited")
+    assert err.splitlines()[-1].startswith("cancelled (attempt 1 of 1); waited")
     with server.client() as client:
         (task,) = client.list_tasks(name="interrupted")["items"]
     assert task["status"] == "cancelled"
@@ -139,7 +152,7 @@ def test_following_shows_every_attempt_that_follows(server, shared: Path):
     flaky = f"echo try; [ -e {shared}/once ] || {{ touch {shared}/once; exit 1; }}"
     done = server.duly("run", "--attempts", "3", "--", "sh", "-c", flaky)
     assert (done.returncode, done.stdout) == (0, "try\ntry\n")
-    assert "2 attempts" in done.stderr
+    assert "done (attempt 2 of 3); " in done.stderr
 
 
 def test_run_outlives_a_kill_of_everything(mortal_up, shared: Path):

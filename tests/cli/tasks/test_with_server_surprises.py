@@ -15,24 +15,26 @@ def test_a_repeated_idempotency_key_is_said(server, name):
     again = server.duly(*command)
     assert (again.returncode, again.stdout) == (
         0,
-        f"already submitted {first}, which is done: it has the same idempotency key\n",
+        f"Task {first} has this idempotency key already; it is done. Nothing was submitted.\n",
     )
     machine = server.duly("submit", "-o", "id", *command[1:])
-    assert (machine.stdout.strip(), "already submitted" in machine.stderr) == (first, True)
+    assert (machine.stdout.strip(), "has this idempotency key already" in machine.stderr) == (
+        first,
+        True,
+    )
 
 
 def test_a_time_in_the_past_is_said_and_does_not_hinder(server):
     done = server.duly("run", "--at", "2020-01-01T06:30", "--", "true")
     assert done.returncode == 0
-    assert "--run-at: 2020-01-01 06:30:00 was" in done.stderr
+    assert "--at: 2020-01-01 06:30:00 (" in done.stderr
 
 
 def test_a_task_that_no_node_can_fit_is_said_at_once(server):
     done = server.duly("submit", "--cpu", "4000", "--", "true")
     assert done.returncode == 0
-    assert done.stdout.startswith("submitted ")
-    assert "No node can run it at present." in done.stderr
-    assert "4000" in done.stderr
+    assert done.stdout.startswith("Task ")
+    assert "No node is large enough: it needs 4000 CPUs; the largest node has " in done.stderr
 
 
 def test_output_beyond_the_limit_is_said_where_the_output_is_redirected(server):

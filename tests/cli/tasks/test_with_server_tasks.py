@@ -48,9 +48,9 @@ def test_the_last_task_needs_no_id(server):
     ("does", "told"),
     [
         ("echo no > $DULY_RESULT", "Done, but its result was not kept: it is not JSON ("),
-        ("head -c 300000 /dev/zero > $DULY_RESULT", "not kept: it is larger than 262144 bytes."),
+        ("head -c 300000 /dev/zero > $DULY_RESULT", "not kept: it has more than 256 KiB."),
         ("ln -sf /etc/hostname $DULY_RESULT", "not kept: it is not a readable regular file."),
-        ("true", "The task left no result, or its result is null."),
+        ("true", "The task has no result, or its result is null."),
     ],
 )
 def test_why_there_is_no_result_is_said_beside_it(server, does, told):
@@ -78,9 +78,9 @@ def test_lists_are_filtered_and_paged(server, label):
     assert [task["id"] for task in rest["items"]] == newest_first[2:]
     done = server.duly("list", "--label", label, "--all", "--status", "scheduled", "-o", "id")
     assert done.stdout.split() == newest_first
-    assert server.duly("list", "--label", label, "--status", "done").stdout == "No tasks.\n"
+    assert server.duly("list", "--label", label, "--status", "done").stdout == "No tasks match.\n"
     assert server.duly("list", "--label", label, "--since", "1h", "-o", "id").stdout.split()
-    assert server.duly("cancel", "--label", label, "--yes").stdout == "cancelled 3 tasks\n"
+    assert server.duly("cancel", "--label", label, "--yes").stdout == "3 tasks cancelled.\n"
 
 
 def test_a_list_has_a_form_for_every_reader(server, label):
@@ -101,7 +101,7 @@ def test_a_task_that_waits_can_be_changed(server):
     assert done.returncode == 0, done.stderr
     found = answer(server, "show", task)
     assert (found["priority"], found["name"], found["execution_cap"]) == (7, "later", 120.0)
-    assert server.duly("cancel", task).stdout == f"cancelled {task}\n"
+    assert server.duly("cancel", task).stdout == f"Task {task} cancelled.\n"
     refused = server.duly("update", task, "--priority", "8")
     assert refused.returncode == 1
     assert "cancelled" in refused.stderr
@@ -110,20 +110,23 @@ def test_a_task_that_waits_can_be_changed(server):
 def test_one_task_that_cannot_be_cancelled_does_not_keep_the_others(server):
     task = submit(server, "--in", "1h", "--", "true")
     done = server.duly("cancel", "12345", task)
-    assert (done.returncode, done.stdout) == (1, f"cancelled {task}\n")
+    assert (done.returncode, done.stdout) == (1, f"Task {task} cancelled.\n")
 
 
 def test_tasks_are_paused_and_resumed_by_their_ids(server):
     ids = [submit(server, "--in", "1h", "--", "true") for _ in range(2)]
     paused = server.duly("pause", *ids, "12345")
-    assert (paused.returncode, paused.stdout) == (1, f"paused {ids[0]}\npaused {ids[1]}\n")
-    assert "There is no task 12345." in paused.stderr
+    assert (paused.returncode, paused.stdout) == (
+        1,
+        f"Task {ids[0]} paused.\nTask {ids[1]} paused.\n",
+    )
+    assert "There is no task '12345'." in paused.stderr
     listed = server.duly("list", "--status", "paused", "-o", "id").stdout.split()
     assert set(ids) <= set(listed)
-    assert f"`duly resume {ids[0]}` lets it go on." in server.duly("why", ids[0]).stdout
+    assert f"Resume it with 'duly resume {ids[0]}'." in server.duly("why", ids[0]).stdout
     assert server.duly("update", ids[0], "--priority", "3").returncode == 0
     resumed = server.duly("resume", ids[0]).stdout
-    assert resumed == f"resumed {ids[0]}: scheduled\n"
+    assert resumed == f"Task {ids[0]} resumed; it is scheduled.\n"
     assert server.duly("resume", ids[0]).stdout == resumed
     assert answer(server, "resume")["status"] == "scheduled"  # the last one submitted
     server.duly("cancel", *ids)
@@ -135,10 +138,10 @@ def test_tasks_are_paused_and_resumed_by_their_ids(server):
 def test_tasks_are_paused_and_resumed_by_what_they_are(server, label):
     for _ in range(2):
         submit(server, "--in", "1h", "--label", label, "--", "true")
-    assert server.duly("pause", "--label", label).stdout == "paused 2 tasks\n"
+    assert server.duly("pause", "--label", label).stdout == "2 tasks paused.\n"
     assert answer(server, "resume", "--status", "paused", "--label", label) == {"resumed": 2}
     assert server.duly("resume", "--label", label, "12345").returncode == 2
-    assert server.duly("cancel", "--label", label, "--yes").stdout == "cancelled 2 tasks\n"
+    assert server.duly("cancel", "--label", label, "--yes").stdout == "2 tasks cancelled.\n"
 
 
 def test_the_same_key_is_the_same_task(server):
@@ -171,7 +174,9 @@ def test_dead_letters_can_be_looked_at_replayed_and_dropped(server):
     replayed = answer(server, "dead", "replay", task)
     assert replayed["replay_of"] == task
     server.duly("wait", replayed["id"])
-    assert server.duly("dead", "drop", replayed["id"]).stdout == f"dropped {replayed['id']}\n"
+    assert server.duly("dead", "drop", replayed["id"]).stdout == (
+        f"Task {replayed['id']} dropped from the dead letters.\n"
+    )
     assert server.duly("dead", "show", replayed["id"]).returncode == 1
 
 

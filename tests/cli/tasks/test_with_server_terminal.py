@@ -55,12 +55,12 @@ def test_a_cancel_by_filter_is_asked_about(server, name):
     assert code == 1
     assert f"Cancel every task with name {name}?" in shown
     code, shown = at_terminal(server, "cancel", "--name", name, types="y\n")
-    assert (code, "cancelled 1 task" in shown) == (0, True)
+    assert (code, "1 task cancelled." in shown) == (0, True)
 
 
 def test_a_cancel_by_filter_that_is_sure_is_not_asked_about(server, name):
     code, shown = at_terminal(server, "cancel", "--name", name, "--yes")
-    assert (code, shown) == (0, "cancelled 1 task\r\n")
+    assert (code, shown) == (0, "1 task cancelled.\r\n")
 
 
 def test_one_who_waits_for_a_start_is_told_why(server):
@@ -83,5 +83,5 @@ def test_a_name_cannot_play_tricks_with_the_terminal(server):
 
 def test_the_end_is_told_on_a_line_of_its_own(server):
     _, shown = at_terminal(server, "run", "--", "printf", "no newline")
-    assert "no newline\r\ndone: " in shown
+    assert "no newline\r\ndone (attempt 1 of 1); " in shown
     assert server.duly("run", "--", "printf", "no newline").stdout == "no newline"

@@ -65,14 +65,43 @@ def test_a_category_picks_the_tolerance_unless_one_is_given(fields, seconds):
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"execution_cap": "61m"}, "execution_cap", "at most 1h (3600 s) in the plan 'small'"),
-        ({"delay_tolerance": "25h"}, "delay_tolerance", "at most 1d (86400 s) in the plan"),
-        ({"category": "video"}, "category", "no category 'video'; there are mail, report."),
-        ({"tier": "premium"}, "tier", "does not include the tier 'premium'; it has basic, large."),
-        ({"tier": "huge"}, "tier", "There is no tier 'huge'; there are basic, large."),
-        ({"resources": {"cpu": 2.001}}, "resources.cpu", "at most 2 cpu at once"),
-        ({"resources": {"memory": "3GiB"}}, "resources.memory", "asks for 3072 MiB memory"),
-        ({"resources": {"extra": {"gpu": 2}}}, "resources.extra.gpu", "at most 1 gpu at once"),
+        (
+            {"execution_cap": "61m"},
+            "execution_cap",
+            "1 h 1 min is more than the 1 h that the plan 'small' allows.",
+        ),
+        (
+            {"delay_tolerance": "25h"},
+            "delay_tolerance",
+            "1 d 1 h is more than the 1 d that the plan 'small' allows.",
+        ),
+        (
+            {"category": "video"},
+            "category",
+            "the plan 'small' has no category 'video'. Use mail or report.",
+        ),
+        (
+            {"tier": "premium"},
+            "tier",
+            "the plan 'small' does not include the tier 'premium'. Use basic or large.",
+        ),
+        ({"tier": "huge"}, "tier", "there is no tier 'huge'. Use basic or large."),
+        (
+            {"resources": {"cpu": 2.001}},
+            "resources.cpu",
+            "the task asks for 2.001 CPUs; the plan 'small' grants at most 2 at once.",
+        ),
+        (
+            {"resources": {"memory": "3GiB"}},
+            "resources.memory",
+            "the task asks for 3072 MiB of memory; the plan 'small' grants at most 2048 MiB at "
+            "once.",
+        ),
+        (
+            {"resources": {"extra": {"gpu": 2}}},
+            "resources.extra.gpu",
+            "the task asks for 2 gpu; the plan 'small' grants at most 1 at once.",
+        ),
     ],
 )
 def test_every_bound_is_named_in_the_refusal(fields, field, words):
@@ -83,13 +112,13 @@ def test_every_bound_is_named_in_the_refusal(fields, field, words):
 
 
 def test_a_plan_without_categories_says_so():
-    with pytest.raises(Invalid, match="has no category 'mail'; it has none"):
+    with pytest.raises(Invalid, match="the plan 'small' has no categories"):
         ask(replace(PLAN, tolerances={}), category="mail")
 
 
 def test_a_task_without_a_tier_gets_the_first_of_a_plan_that_has_no_basic():
     assert ask(replace(PLAN, tiers=("large", "regular"))).tier == "large"
-    with pytest.raises(Invalid, match="No tier"):
+    with pytest.raises(Invalid, match="the plan 'small' includes no tier that exists"):
         ask(replace(PLAN, tiers=("gone",)))
 
 
@@ -128,11 +157,11 @@ def test_a_queue_is_asked_for_with_the_leave_of_the_plan():
     assert ask().queue is None
     assert ask(queue="urgent").queue is Queue.URGENT
     assert ask(NO_URGENT, queue="off_peak").queue is Queue.OFF_PEAK
-    with pytest.raises(Invalid, match=r"does not include the queue 'urgent'.*only .off_peak."):
+    with pytest.raises(Invalid, match="the plan 'small' does not include the queue 'urgent'"):
         ask(NO_URGENT, queue="urgent")
-    with pytest.raises(Invalid, match="ask for none"):
+    with pytest.raises(Invalid, match="the plan 'small' does not include the queue 'off_peak'"):
         ask(replace(PLAN, queues=()), queue="off_peak")
-    with pytest.raises(Invalid, match='queue is "urgent" or "off_peak"'):
+    with pytest.raises(Invalid, match="'periodic' is not a queue that tasks can ask for"):
         ask(queue="periodic")
 
 
@@ -207,7 +236,7 @@ def test_what_is_asked_for_anew_is_bound_by_the_plan_of_today(changes, field):
 
 def test_a_name_that_is_gone_cannot_be_given_again():
     spec = ask(tier="large")
-    with pytest.raises(Invalid, match="There is no tier 'large'"):
+    with pytest.raises(Invalid, match="there is no tier 'large'"):
         revise(spec, {"tier": "large"}, replace(PLAN, known_tiers=TIERS))
 
 
@@ -227,7 +256,7 @@ def test_a_replay_asks_for_the_same_again():
 
 def test_a_replay_is_bound_by_the_plan_of_today_but_needs_no_name_that_is_gone():
     spec = ask(tier="large", category="mail", execution_cap="1h")
-    with pytest.raises(Invalid, match="execution_cap may be at most"):
+    with pytest.raises(Invalid, match="1 h is more than the 1 min that the plan 'small' allows"):
         replayed(spec, replace(PLAN, max_execution_cap=timedelta(minutes=1)), replay_of=7)
     without = replace(PLAN, tolerances={}, known_tiers=TIERS)
     assert replayed(spec, without, replay_of=7).resources == spec.resources

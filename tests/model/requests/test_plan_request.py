@@ -61,32 +61,74 @@ def test_a_default_that_is_not_said_fits_below_the_longest():
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"burst": 5}, "burst", "without tasks_per_hour"),
-        ({"retention": "23h"}, "retention", "at least 1d"),
+        ({"burst": 5}, "burst", "it needs tasks_per_hour. Give both or neither."),
+        (
+            {"retention": "23h"},
+            "retention",
+            "23 h is too short. Use at least 1 d, or leave it out.",
+        ),
         ({"retention": 0}, "retention", "more than 0"),
-        ({"tasks_per_hour": 5}, "burst", "needs a burst"),
+        (
+            {"tasks_per_hour": 5},
+            "burst",
+            "it is missing. With tasks_per_hour, say how many tasks may come at once, from 1.",
+        ),
         ({"tasks_per_hour": 0, "burst": 1}, "tasks_per_hour", "from 1 to"),
         ({"tasks_per_hour": 10**30, "burst": 1}, "tasks_per_hour", "from 1 to"),
         ({"max_running": 0}, "max_running", "from 1 to"),
         ({"max_schedules": -1}, "max_schedules", "from 0 to"),
         ({"max_log_bytes": 10**18}, "max_log_bytes", "from 0 to"),
         ({"weight": 0}, "weight", "from 1 to 1000"),
-        ({"execution_cap": "2h", "max_execution_cap": "1h"}, "execution_cap", "2h is more than 1h"),
+        (
+            {"execution_cap": "2h", "max_execution_cap": "1h"},
+            "execution_cap",
+            "2 h is more than max_execution_cap, which is 1 h. A default must be within the limit.",
+        ),
         ({"max_execution_cap": 0}, "max_execution_cap", "more than 0"),
-        ({"delay_tolerance": 9, "max_delay_tolerance": 5}, "delay_tolerance", "may not exceed"),
-        ({"tolerances": {"a": 9}, "max_delay_tolerance": 5}, "tolerances.a", "may not exceed"),
+        (
+            {"delay_tolerance": 9, "max_delay_tolerance": 5},
+            "delay_tolerance",
+            "9.0 s is more than max_delay_tolerance, which is 5.0 s. A default must be within the "
+            "limit.",
+        ),
+        (
+            {"tolerances": {"a": 9}, "max_delay_tolerance": 5},
+            "tolerances.a",
+            "9.0 s is more than max_delay_tolerance, which is 5.0 s. A default must be within the "
+            "limit.",
+        ),
         ({"tolerances": {"A B": 9}}, "tolerances", "lower-case letters"),
         ({"tolerances": {"a": "soon"}}, "tolerances.a", "not a duration"),
         ({"tolerances": {f"c{n}": 1 for n in range(51)}}, "tolerances", "at most 50"),
-        ({"tiers": []}, "tiers", "null allows all"),
+        (
+            {"tiers": []},
+            "tiers",
+            "it is empty, so no task could run. Name at least one, or leave it out.",
+        ),
         ({"tiers": ["ba/sic"]}, "tiers", "lower-case letters"),
-        ({"queues": ["periodic"]}, "queues", "any of urgent, off_peak, or none"),
-        ({"max_resources": {}}, "max_resources", "null is no limit"),
-        ({"max_resources": {"cpu": 0}}, "max_resources.cpu", "max_resources.cpu must be above 0"),
-        ({"max_resources": {"memory_mb": 0}}, "max_resources.memory", "above 0"),
-        ({"max_resources": {"extra": {"X": 1}}}, "max_resources.extra", "Not a name"),
-        ({"price_per_task": -1}, "price_per_task", "between 0 and"),
-        ({"price_per_task": float("nan")}, "price_per_task", "between 0 and"),
+        (
+            {"queues": ["periodic"]},
+            "queues",
+            "'periodic' is not a queue that tasks can ask for. Use urgent or off_peak.",
+        ),
+        ({"max_resources": {}}, "max_resources", "it is empty. Give an amount, or leave it out."),
+        (
+            {"max_resources": {"cpu": 0}},
+            "max_resources.cpu",
+            "0 is not a number of CPUs from 0.001 to 100000. Try 0.5 or 2.",
+        ),
+        (
+            {"max_resources": {"memory_mb": 0}},
+            "max_resources.memory",
+            "0 is too little. It must be more than 0.",
+        ),
+        (
+            {"max_resources": {"extra": {"X": 1}}},
+            "max_resources.extra",
+            "'X' is not the name of a custom resource.",
+        ),
+        ({"price_per_task": -1}, "price_per_task", "is not a number from 0 to 1000000."),
+        ({"price_per_task": float("nan")}, "price_per_task", "is not a number from 0 to 1000000."),
         ({"price_class": "a b"}, "price_class", "lower-case letters"),
         ({"name": "Über"}, "name", "lower-case letters"),
         ({"name": ""}, "name", "lower-case letters"),
@@ -107,9 +149,9 @@ def test_a_change_leaves_the_rest_as_it_was():
 
 def test_a_change_is_checked_together_with_what_stays():
     plan = say(tasks_per_hour=9, burst=3, max_execution_cap="2h", execution_cap="2h")
-    with pytest.raises(Invalid, match="without tasks_per_hour"):
+    with pytest.raises(Invalid, match="burst: it needs tasks_per_hour"):
         change_plan(plan, {"tasks_per_hour": None})
-    with pytest.raises(Invalid, match="may not exceed max_execution_cap"):
+    with pytest.raises(Invalid, match="2 h is more than max_execution_cap, which is 1 h"):
         change_plan(plan, {"max_execution_cap": "1h"})
     assert change_plan(plan, {"tasks_per_hour": None, "burst": None}).burst is None
     assert change_plan(plan, {"max_execution_cap": None}).max_execution_cap == MAX_DURATION

@@ -46,7 +46,7 @@ async def test_submissions_over_the_limit_are_refused(lab, small):
     assert kinds(await submit(lab, small, 20)) == {True: 5, "LimitExceeded": 15}
     (refused,) = await submit(lab, small)
     assert refused.message == (
-        "Limit exceeded: at most 5 tasks may wait in the plan 'small'. "
+        "Limit exceeded: the plan 'small' lets at most 5 tasks wait. "
         "Try again when some have started."
     )
     assert refused.details["limit"] == "max_waiting"
@@ -152,7 +152,7 @@ async def test_a_batch_is_admitted_as_a_whole_or_not_at_all(lab, small):
     with pytest.raises(LimitExceeded):
         await submitter.submit_batch(small, [lab.spec()] * 3)
     await submitter.submit_batch(small, [lab.spec()] * 2)
-    with pytest.raises(Invalid, match="a batch of 6 tasks is larger than the 5 that the plan"):
+    with pytest.raises(Invalid, match="6 are more than the 5 that the plan"):
         await submitter.submit_batch(small, [lab.spec()] * 6)
     assert await lab.count("live") == 5
 

@@ -66,7 +66,8 @@ async def test_the_first_submissions_are_admitted(lab, limited):
 async def test_a_refusal_names_the_limit_and_when_to_retry(lab, limited):
     got = await submit(lab, limited, 11)
     assert got[-1].message == (
-        "Limit exceeded: 3600 tasks per hour, and at most 10 at once. Try again in 1 s."
+        "Limit exceeded: the plan allows 3600 tasks per hour, and at most 10 at once. Try again in "
+        "1 s."
     )
     assert got[-1].retry_after == seconds(1)
     assert got[-1].details["limit"] == "tasks_per_hour"
@@ -250,7 +251,7 @@ async def test_a_batch_is_admitted_whole_or_not_at_all(lab, limited):
 
 
 async def test_a_batch_larger_than_the_burst_is_invalid(lab, limited):
-    with pytest.raises(Invalid, match="Limit exceeded: a batch of 11 new tasks is larger than"):
+    with pytest.raises(Invalid, match="11 are more than the 10 that the plan"):
         await lab.components.submitter.submit_batch(limited, [lab.spec()] * 11)
     specs = [lab.spec(idempotency_key=str(number)) for number in range(11)]
     with pytest.raises(Invalid, match="larger than the 10 that the plan 'slow' admits at once"):

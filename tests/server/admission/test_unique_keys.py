@@ -38,7 +38,7 @@ async def test_one_live_task_holds_a_key_and_a_conflict_names_it(lab):
     (first,) = await submit(lab, unique())
     (second,) = await submit(lab, unique())
     assert isinstance(second, Conflict)
-    assert second.message == f"Task {first.id} has the unique key 'k'."
+    assert second.message == f"Task {first.id} has the unique key 'k' already."
     assert second.details == {"task": str(first.id), "unique_key": "k"}
     assert await lab.count("tasks") == await lab.count("live") == 1
 
@@ -133,14 +133,14 @@ async def test_the_tasks_of_one_key_are_named_by_their_place_in_the_request(lab)
         spec(lab, ref="between"),
         spec(lab, ref="first", unique=unique()),
     ]
-    with pytest.raises(Invalid, match=r"tasks\[0\] and tasks\[2\]") as refused:
+    with pytest.raises(Invalid, match=r"tasks\[0\] has the unique key 'k', too") as refused:
         await lab.components.submitter.submit_batch(lab.client, specs)
     assert refused.value.field == "tasks[2].unique.key"
 
 
 async def test_a_batch_with_one_key_twice_names_both_tasks(lab):
     specs = [lab.spec(), spec(lab, unique=unique()), spec(lab, unique=unique())]
-    with pytest.raises(Invalid, match=r"tasks\[1\] and tasks\[2\] have the same unique key 'k'"):
+    with pytest.raises(Invalid, match=r"tasks\[1\] has the unique key 'k', too"):
         await lab.components.submitter.submit_batch(lab.client, specs)
 
 

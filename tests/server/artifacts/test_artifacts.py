@@ -107,7 +107,7 @@ async def test_a_task_with_an_unknown_artifact_is_refused(lab, bundle):
         lab.components.submitter.submit(lab.stranger, lab.spec(artifact=bundle)),
     )
     for one in asked:
-        with pytest.raises(UnknownArtifact, match="upload it first"):
+        with pytest.raises(UnknownArtifact, match="Upload it first"):
             await one
     assert await lab.count("tasks") == await lab.count("live") == 0
     assert await lab.count("artifact_uses") == 0

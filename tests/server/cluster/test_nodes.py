@@ -153,7 +153,7 @@ async def test_a_removed_node_cannot_join_again_but_its_name_can_be_used(lab):
     joined = await manager.join(token, asks(key=key))
     await manager.remove(joined.node)
     for secret in (key, token):
-        with pytest.raises(Unauthenticated, match="has been removed"):
+        with pytest.raises(Unauthenticated, match="This node was removed"):
             await manager.join(secret, asks(key=key))
     with pytest.raises(Unauthenticated):
         await lab.components.authenticator.authenticate_node(key)
@@ -179,7 +179,7 @@ async def test_a_task_that_requires_labels_of_no_node_ends_like_one_that_fits_no
     assert await lab.status(task) == "failed"
     assert reason_of(await lab.end(task)) == {
         "code": "no_node_has_label",
-        "message": "Requires zone=b, which the only node does not have.",
+        "message": "No node has the label zone=b, which it requires.",
         "details": {"missing": {"zone": "b"}, "nodes": 1},
     }
 

@@ -217,7 +217,7 @@ async def test_a_replay_is_refused_until_the_end_has_been_propagated(lab):
     await lab.submit(depends_on=[str(first)])
     ref = await lab.start(node, first)
     await node.report(ref, Outcome.FAILED)
-    with pytest.raises(Unavailable, match="still being propagated"):
+    with pytest.raises(Unavailable, match="has not reached its downstream tasks yet"):
         await replay(lab, first)
     await lab.sweep()
     await replay(lab, first)

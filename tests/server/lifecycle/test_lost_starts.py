@@ -42,8 +42,8 @@ async def test_a_task_whose_start_lost_three_nodes_is_a_dead_letter(lab):
     assert await lab.tally(task) == (0, 3)
     assert reason_of(await lab.end(task)) == {
         "code": "lost_at_start",
-        "message": "Its agent died, or its node stopped answering. "
-        "3 agents were lost like this, each as it began this task.",
+        "message": "Its node, or the agent on it, stopped responding. "
+        "3 agents were lost in this way, each while starting this task.",
         "details": {"given_up": "lost_at_start"},
     }
 

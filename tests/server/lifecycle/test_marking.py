@@ -214,7 +214,7 @@ async def test_a_task_that_has_ended_otherwise_cannot_be_marked(lab):
     await cancel(lab, cancelled)
     before = await snapshot(lab)
     for task, status in ((done.task, "done"), (marked, "failed"), (cancelled, "cancelled")):
-        with pytest.raises(Conflict, match=f"The task is {status}; only"):
+        with pytest.raises(Conflict, match=f"Task {task} is {status}; only"):
             await mark(lab, task)
     assert await snapshot(lab) == before
 
@@ -224,7 +224,7 @@ async def test_tasks_of_other_tenants_and_unknown_ones_are_not_found(lab):
     ref, waits = await lab.run(node), await lab.submit()
     before = await snapshot(lab)
     for task in (ref.task, waits, 12345):
-        with pytest.raises(NotFound, match=f"There is no task {task}"):
+        with pytest.raises(NotFound, match=f"There is no task '{task}'"):
             await mark(lab, task, by=lab.stranger)
     assert await snapshot(lab) == before
 
@@ -282,7 +282,7 @@ async def test_a_marked_task_gives_up_its_unique_key(lab):
 async def test_a_result_is_no_larger_than_the_task_may_leave(lab):
     marker = lab.server(Settings(execution=ExecutionSettings(result_limit=4))).marker
     task = await lab.submit()
-    with pytest.raises(Invalid, match="at most 4 bytes"):
+    with pytest.raises(Invalid, match="it has 5 bytes"):
         await marker.mark(lab.client, task, Mark(Status.DONE, "ok", "12345"))
     assert await lab.status(task) == "waiting"
     await marker.mark(lab.client, task, Mark(Status.DONE, "ok", "1234"))

@@ -48,7 +48,7 @@ async def test_no_task_is_placed_on_reserved_resources(lab):
 async def test_a_reservation_gets_only_free_resources(lab):
     node = await lab.node(cpu=2)
     await lab.run(node, cpu=1.5)
-    with pytest.raises(Conflict, match=r"busy: 0.5 cpu short"):
+    with pytest.raises(Conflict, match=r"busy: 0\.5 CPU short"):
         await reserve(lab, 1)
     await reserve(lab, 0.5)
     assert await free(lab, node) == 0
@@ -67,7 +67,7 @@ async def test_a_reservation_is_made_where_it_fits_or_on_the_requested_node(lab)
     await reserve(lab, 2)
     await reserve(lab, 1, node=large)
     assert (await free(lab, small), await free(lab, large)) == (1, 5)
-    with pytest.raises(Conflict, match="too small by 1 cpu"):
+    with pytest.raises(Conflict, match="too small by 1 CPU"):
         await reserve(lab, 2, node=small)
 
 

@@ -34,7 +34,10 @@ async def test_an_unplaceable_task_fails_after_a_grace_with_the_shortage(lab):
     end = await lab.end(task)
     assert (end["status"], end["attempt"]) == ("failed", 0)
     assert reason_of(end)["code"] == "no_node_can_fit"
-    assert "1 cpu" in reason_of(end)["message"]
+    assert (
+        "No node is large enough: it needs 5 CPUs; the largest node has 4."
+        in reason_of(end)["message"]
+    )
     assert await lab.dead_letters() == {task: "no_node_can_fit"}
     assert await lab.status(small) == "running"
 

@@ -273,7 +273,7 @@ class BundleFetcher:
         except UnpackedTooLarge as error:
             self._end(wanted, too_large(error, limit_of(wanted.assignment)))
         except Invalid as error:
-            self._end(wanted, invalid(error.message))
+            self._end(wanted, invalid(error.problem))
         except OSError as error:
             if await self._make_room(wanted, error):
                 self._arrived.put(wanted.tenant, wanted)
@@ -341,7 +341,7 @@ def append_piece(arrival: PartialBundle, piece: ArtifactChunk) -> bool:
     arrival.add(piece.data)
     if arrival.size < piece.size:
         if not piece.data:
-            raise Unavailable("a server gave nothing, though there is more.")
+            raise Unavailable("A server sent nothing, although there is more.")
         return False
     if not arrival.keep():
         raise Damaged
@@ -370,5 +370,5 @@ def invalid(why: str) -> Conclusion:
 
 def too_large(error: UnpackedTooLarge, limit: int) -> Conclusion:
     """Return the conclusion for a bundle that exceeds the task's disk space."""
-    message = f"Its bundle could not be unpacked: {error.message}"
+    message = f"Its bundle could not be unpacked: {error.problem}"
     return Conclusion(Outcome.FAILED, Reason("artifact_too_large", message, {"limit": limit}))

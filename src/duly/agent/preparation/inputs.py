@@ -19,6 +19,7 @@ from duly.clock import monotonic
 from duly.errors import DulyError, Fenced, NotFound, Unauthenticated, Unavailable
 from duly.model.graph import ID_PATTERN, check_ref
 from duly.model.task import Outcome, Reason
+from duly.model.wording import format_bytes
 from duly.wire import Assignment, AttemptRef, InputsPage, InputsRequest, UpstreamResult
 
 log = logging.getLogger(__name__)
@@ -166,10 +167,10 @@ def check_name(name: str) -> None:
 
 
 def _too_large(limit: int) -> Conclusion:
-    message = f"The results of the tasks that it depends on have more than {limit} bytes together."
+    message = f"The results of its upstream tasks have more than {format_bytes(limit)} in total."
     return Conclusion(Outcome.FAILED, Reason("inputs_too_large", message, {"limit": limit}))
 
 
 def _unavailable(outcome: Outcome, why: str) -> Conclusion:
-    message = f"The results of the tasks that it depends on could not be fetched: {why}"
+    message = f"The results of its upstream tasks could not be fetched: {why}"
     return Conclusion(outcome, Reason("inputs_unavailable", message))

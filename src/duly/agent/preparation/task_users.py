@@ -173,8 +173,8 @@ def _named_user(name: str) -> Users:
         raise ConfigError("Tasks never run as root; name another user with --tasks-as.")
     if name == DATABASE_USER:
         raise ConfigError(
-            f"{name} owns the database of `duly up`, which tasks could then read and change; "
-            "name another user with --tasks-as."
+            f"{name} owns the database of 'duly up', which tasks could then read and change; name "
+            "another user with --tasks-as."
         )
     return SameUser(User(user.pw_uid, user.pw_gid))
 

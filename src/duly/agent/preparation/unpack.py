@@ -129,7 +129,7 @@ def _make(place: "UnpackTarget", entry: Entry, tar: Tar, is_unwanted: Callable[[
         if error.errno not in CLASH_ERRORS:
             raise
         name = quote_name("/".join(entry.parts))
-        raise bundle_error(f"{name} is in it twice, or both as a file and as a folder.") from None
+        raise bundle_error(f"{name} occurs twice, or both as a file and as a folder.") from None
 
 
 class UnpackTarget:
@@ -186,7 +186,7 @@ class UnpackTarget:
         # One file may create as many folders as its path is deep, without entries of their own.
         self._made += 1
         if self._made > MAX_ENTRIES:
-            raise bundle_error(f"It has more than {MAX_ENTRIES} folders.")
+            raise bundle_error(f"it has more than {MAX_ENTRIES} folders.")
         fd = open_folder(name, dir_fd=above)
         try:
             self._hand_over(fd, 0o755)

@@ -135,4 +135,4 @@ class ReportSender:
             report = batch[0]
             report.tail, report.result, report.usage, report.log_size = b"", None, None, 0
             code = report.reason.code if report.reason else "report_refused"
-            report.reason = Reason(code, "the rest of its report was refused by the server")
+            report.reason = Reason(code, "The server refused the rest of its report.")

@@ -13,7 +13,7 @@ from duly.model.progress import Progress, check_progress
 MAX_LINE_BYTES = 8192
 """Maximum length of a line in bytes, including its newline."""
 FIELDS = {"progress", "text"}
-SUPPORTED = 'known is {"progress": 0.4, "text": "…"}'
+EXAMPLE = 'Write it like {"progress": 0.4, "text": "…"}.'
 RESERVED_FIELDS = ("stage", "stages", "checkpoint", "throttled", "submit")
 """Fields of future versions."""
 OK = b'{"ok":true}\n'
@@ -25,13 +25,13 @@ def read(line: bytes) -> Progress:
     if "progress" not in said:
         raise _unknown(said)
     for name in said.keys() - FIELDS:
-        raise Invalid(name, f"There is no field {_shown(name)} beside progress; {SUPPORTED}.")
+        raise Invalid(name[:60], f"there is no such field. {EXAMPLE}")
     fraction, text = said["progress"], said.get("text")
     # In Python, but not in JSON, a boolean is a number.
     if isinstance(fraction, bool) or not isinstance(fraction, int | float):
-        raise Invalid("progress", "progress must be a number from 0 to 1.")
+        raise Invalid("progress", "it must be a number from 0 to 1.")
     if text is not None and not isinstance(text, str):
-        raise Invalid("text", "text must be text.")
+        raise Invalid("text", "it must be text.")
     return check_progress(fraction, text, field="progress")
 
 
@@ -49,16 +49,16 @@ def _decode(line: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, ValueError) as error:
         raise Malformed(f"The line is not valid JSON: {str(error)[:200]}.") from None
     if not isinstance(said, dict):
-        raise Malformed(f"A line must be a JSON object; {SUPPORTED}.")
+        raise Malformed(f"The line is not a JSON object. {EXAMPLE}")
     return said
 
 
 def _unknown(said: dict[str, Any]) -> Invalid:
     later = next((name for name in RESERVED_FIELDS if name in said), None)
     if later is not None:
-        return Invalid(later, f"This version of Duly does not understand {later}; {SUPPORTED}.")
+        return Invalid(later, f"this version of Duly does not support it. {EXAMPLE}")
     names = ", ".join(_shown(name) for name in list(said)[:3]) or "an empty object"
-    return Invalid("", f"The line says nothing that is known ({names}); {SUPPORTED}.")
+    return Invalid("", f"The line has no known field ({names}). {EXAMPLE}")
 
 
 def _shown(name: str) -> str:

@@ -70,16 +70,20 @@ class Conclusion(msgspec.Struct, frozen=True):
 
 REASONS_BY_INTENT = {
     Outcome.CANCELLED: Reason("cancelled", "Cancelled while it was running."),
-    Outcome.PREEMPTED: Reason("agent_stopped", "The agent on its node was told to stop."),
-    Outcome.EXPIRED: Reason("agent_stopped", "The agent on its node stopped before it began."),
-    Outcome.LOST: Reason("lease_lost", "Its node could not renew its lease in time."),
+    Outcome.PREEMPTED: Reason("agent_stopped", "The agent on its node was stopped."),
+    Outcome.EXPIRED: Reason(
+        "agent_stopped", "The agent on its node was stopped before it started."
+    ),
+    Outcome.LOST: Reason(
+        "lease_lost", "Its node lost contact with the servers, so its lease expired."
+    ),
 }
 
 CANCELLED_BEFORE_START = Conclusion(
-    Outcome.CANCELLED, Reason("cancelled", "Cancelled before its node began it.")
+    Outcome.CANCELLED, Reason("cancelled", "Cancelled before it started.")
 )
 NEVER_BEGUN = Conclusion(
-    Outcome.EXPIRED, Reason("never_begun", "Its node was given it and never began it.")
+    Outcome.EXPIRED, Reason("never_begun", "Its node did not start it in time.")
 )
 CONCLUSIONS_BEFORE_START: dict[Outcome | None, Conclusion] = {
     Outcome.CANCELLED: CANCELLED_BEFORE_START,
@@ -88,14 +92,15 @@ CONCLUSIONS_BEFORE_START: dict[Outcome | None, Conclusion] = {
 }
 """The conclusion of an attempt that has not begun, by the intent with which it was ended."""
 END_LOST = Conclusion(
-    Outcome.LOST, Reason("end_lost", "It ended, but how it ended was lost with a database.")
+    Outcome.LOST,
+    Reason("end_lost", "It ended, but the record of how it ended was lost with the database."),
 )
 
 OUTCOME_UNKNOWN = Conclusion(
     Outcome.LOST,
     Reason(
         "outcome_unknown",
-        "The process that was starting it on its node died: whether it ran is not known.",
+        "The process that starts tasks on its node died; it is unknown whether it ran.",
     ),
 )
 
@@ -134,13 +139,13 @@ def _capped(end: Exit, code: int | None) -> Conclusion:
     """
     if end.capped or end.ran is None or end.ran >= end.execution_cap:
         return Conclusion(Outcome.CAPPED, _cap(end), code)
-    message = f"Ended after {end.ran:.1f} s: too long after it was given to its node."
+    message = f"Stopped after {end.ran:.1f} s: it had reached its node too late."
     return Conclusion(Outcome.LOST, Reason("too_late", message, {"ran": end.ran}), code)
 
 
 def _exit_code(end: Exit, code: int) -> Reason:
     if end.disk_full:
-        message = f"Exited with code {code} when the disk of its node was full."
+        message = f"Exited with code {code} while the disk of its node was full."
         return Reason("node_disk_full", message, {"exit_code": code})
     return Reason("exit_code", f"Exited with code {code}.", {"exit_code": code})
 
@@ -158,7 +163,9 @@ def _disk(end: Exit) -> Reason:
     if usage is None or usage.largest > limit:
         message = f"Wrote a file larger than its {end.disk_mb} MiB of disk."
     elif not usage.is_countable:
-        message = f"Its folder holds more than {MAX_FILES} files, or {MAX_DEPTH} folders in depth."
+        message = (
+            f"Its folder has more than {MAX_FILES} files, or is over {MAX_DEPTH} folders deep."
+        )
     else:
         message = f"Used {usage.size / 2**20:.1f} MiB of disk, more than its {end.disk_mb} MiB."
     details: dict[str, float] = {"disk_mb": end.disk_mb}

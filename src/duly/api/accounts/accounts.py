@@ -8,12 +8,13 @@ from starlette.requests import Request
 
 from duly.api.accounts.tenant_shares import TenantShares
 from duly.api.auth import acting_for
-from duly.api.requests.lookups import ID_PATTERN, cross_tenant_connection
+from duly.api.requests.lookups import ID_PATTERN, cross_tenant_connection, not_found
 from duly.api.requests.query import query_of
 from duly.api.routes import components_of
-from duly.errors import Forbidden, Invalid, NotFound
+from duly.errors import Forbidden, Invalid
 from duly.model.requests.task_request import check_text
 from duly.model.tenant import Credential, Scope
+from duly.model.wording import either
 from duly.store.accounts import audit_log, keys, tenants, users
 from duly.store.tasks import views
 from duly.store.tasks.views import MAX_ID
@@ -137,16 +138,18 @@ async def act_for_tenant(request: Request, credential: Credential, name: str | N
     if name is None:
         return credential
     if Scope.ADMIN not in credential.scopes:
-        raise Forbidden("Only a key with the scope 'admin' may name a tenant.", scope="admin")
+        raise Forbidden(
+            "Only a key with the scope 'admin' may act for another tenant.", scope="admin"
+        )
     query_tenant = query_of(request).get("tenant")
     if query_tenant not in (None, name):
-        raise Invalid("tenant", "The query and the body name different tenants.")
+        raise Invalid("tenant", "the query and the body name different tenants. Name one.")
     if name == credential.tenant:
         return credential
     async with cross_tenant_connection(components_of(request)) as conn:
         tenant = await views.tenant_by_name(conn, check_text(name, "tenant"))
     if tenant is None:
-        raise NotFound(f"There is no tenant {name[:60]!r}.")
+        raise not_found("tenant", name)
     return acting_for(credential, tenant)
 
 
@@ -154,8 +157,7 @@ def parse_scopes(names: list[str]) -> frozenset[Scope]:
     """Return the scopes of these names; raises Invalid for an unknown one."""
     for name in names:
         if name not in list(Scope):
-            valid = ", ".join(Scope)
-            raise Invalid("scopes", f"There is no scope {name[:40]!r}; there are {valid}.")
+            raise Invalid("scopes", f"there is no scope {name[:40]!r}. Use {either(Scope)}.")
     return frozenset(Scope(name) for name in names)
 
 

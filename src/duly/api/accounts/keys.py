@@ -27,6 +27,7 @@ from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.duration import parse_duration
 from duly.errors import Conflict, Invalid
 from duly.model.requests.task_request import check_text
+from duly.model.wording import count_of
 from duly.server.accounts.administrators import unknown_in_tenant
 from duly.server.accounts.keys import KeyChange, KeyRequest
 from duly.store.accounts import keys
@@ -133,7 +134,7 @@ async def get_key(request: Request) -> Response:
     if not rows:
         raise unknown_in_tenant(credential, "key", _redacted_id(request))
     if len(rows) > 1:
-        raise Conflict("Several keys have this prefix; name the key by its id.")
+        raise Conflict("Several keys begin with this prefix. Give the ID of the key.")
     return as_json(key_response(rows[0], credential.tenant))
 
 
@@ -186,7 +187,7 @@ def _key_request(body: KeyBody) -> KeyRequest:
 
 def _key_change(body: KeyChangeBody) -> KeyChange:
     if body.name is UNSET and body.scopes is UNSET and body.expires_in is UNSET:
-        raise Invalid("name", "Say what to change: name, scopes, expires_in.")
+        raise Invalid("name", "there is nothing to change. Give name, scopes or expires_in.")
     return KeyChange(
         scopes=UNSET if body.scopes is UNSET else parse_scopes(body.scopes),
         name=UNSET if body.name is UNSET else _check_name(body.name),
@@ -196,14 +197,15 @@ def _key_change(body: KeyChangeBody) -> KeyChange:
 
 def _check_name(name: str | None) -> str | None:
     if name is not None and not 0 < len(check_text(name, "name")) <= MAX_NAME_CHARACTERS:
-        raise Invalid("name", f"name has 1 to {MAX_NAME_CHARACTERS} characters.")
+        problem = f"it has {count_of(len(name), 'character')}. Use 1 to {MAX_NAME_CHARACTERS}."
+        raise Invalid("name", problem)
     return name
 
 
 def _parse_lifetime(expires_in: float | str | None) -> timedelta | None:
     lifetime = None if expires_in is None else parse_duration(expires_in, "expires_in")
     if lifetime is not None and not timedelta(0) < lifetime <= MAX_LIFETIME:
-        raise Invalid("expires_in", "expires_in must be more than 0 and at most 10 years.")
+        raise Invalid("expires_in", "it must be more than 0 and at most 10 years.")
     return lifetime
 
 

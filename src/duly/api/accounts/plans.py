@@ -113,7 +113,9 @@ async def update_plan(request: Request) -> Response:
     # Decoded again, because an update must tell null from an absent field.
     changes = decode(body, FIELDS_DECODER)
     if not changes:
-        raise Invalid("max_running", "Say what to change, such as max_running.")
+        raise Invalid(
+            "max_running", "there is nothing to change. Give a field such as max_running."
+        )
     await components.timeouts.writing(components.plans.update_plan(credential, name, changes))
     return await _respond(request, name)
 

@@ -110,7 +110,7 @@ async def update_tenant(request: Request) -> Response:
     query_of(request)
     body = await decode_body(request, CHANGE_DECODER)
     if body.name is None and body.plan is None and body.weight is UNSET:
-        raise Invalid("plan", "Say what to change: plan, weight or name.")
+        raise Invalid("plan", "there is nothing to change. Give plan, weight or name.")
     tenant = await _find_by_path(request)
     change = components.tenants.update(
         credential, tenant.id, name=body.name, plan=body.plan, weight=body.weight

@@ -123,7 +123,9 @@ async def remove_tier(request: Request) -> Response:
 
 def _check_may_change(credential: Credential, *, everyone: bool) -> None:
     if everyone and Scope.ADMIN not in credential.scopes:
-        raise Forbidden("Tiers for everyone need a key with the scope 'admin'.", scope="admin")
+        raise Forbidden(
+            "Only a key with the scope 'admin' may change tiers for everyone.", scope="admin"
+        )
 
 
 async def _visible_tiers(request: Request) -> list[TierInfo]:

@@ -18,6 +18,7 @@ from duly.api.routes import Parameter, components_of, credential_of, route
 from duly.errors import Invalid
 from duly.model.tenant import Scope
 from duly.model.usage import NO_AMOUNTS, Amounts, UsageDimensions, UsageRecord
+from duly.model.wording import either
 from duly.policy.price import TARIFF, cost, round_price
 from duly.store.accounts import usage
 from duly.store.database import Connection
@@ -102,7 +103,7 @@ async def get_usage(request: Request) -> Response:
     if len(used) > MAX_ROWS:
         raise Invalid(
             "by",
-            f"That is more than {MAX_ROWS} rows; ask for fewer days or group by fewer dimensions.",
+            f"there are more than {MAX_ROWS} rows. Ask for fewer days, or group by less.",
         )
     rows = [_row(group, members) for group, members in _grouped(used).items()]
     page, cursor = page_of(rows, query, _key, default_limit=MAX_ROWS)
@@ -122,7 +123,7 @@ def _parse_dimensions(values: Sequence[str]) -> frozenset[str]:
     names = [name.strip() for value in values for name in value.split(",")] or ["day"]
     unknown = [name for name in names if name not in DIMENSIONS]
     if unknown:
-        raise Invalid("by", f"by is one of {', '.join(DIMENSIONS)}, not {unknown[0][:40]!r}.")
+        raise Invalid("by", f"{unknown[0][:40]!r} is unknown. Use {either(DIMENSIONS)}.")
     return frozenset(names)
 
 
@@ -132,7 +133,7 @@ async def _parse_period(conn: Connection, query: Query) -> tuple[date, date]:
     last = await _parse_day(conn, query.get("until"), "until") or today
     first = await _parse_day(conn, query.get("since"), "since") or last - DEFAULT_SPAN
     if first > last:
-        raise Invalid("until", f"until ({last}) is before since ({first}).")
+        raise Invalid("until", f"{last} is before since, which is {first}.")
     return first, last
 
 
@@ -143,10 +144,10 @@ async def _parse_day(conn: Connection, text: str | None, field: str) -> date | N
             day = date.fromisoformat(text.strip())
         except ValueError:
             raise Invalid(
-                field, f"{field} is not a day: {text[:MAX_QUOTED_CHARACTERS]!r}."
+                field, f"{text[:MAX_QUOTED_CHARACTERS]!r} is not a day. Write it like 2027-01-31."
             ) from None
         if not 2000 <= day.year <= 2200:
-            raise Invalid(field, f"{field} must lie between the years 2000 and 2200.")
+            raise Invalid(field, f"{day} is not between the years 2000 and 2200.")
         return day
     at = await parse_since(conn, text, field)
     return None if at is None else at.date()

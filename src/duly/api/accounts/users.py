@@ -112,7 +112,7 @@ async def update_user(request: Request) -> Response:
     components, credential = components_of(request), credential_of(request)
     body = await decode_body(request, CHANGE_DECODER)
     if body.password is None and body.scopes is None:
-        raise Invalid("password", "Say what to change: password, scopes, or both.")
+        raise Invalid("password", "there is nothing to change. Give password, scopes or both.")
     user = await _find_by_path(request)
     await components.timeouts.writing(
         components.users.update(

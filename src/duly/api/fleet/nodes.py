@@ -131,7 +131,7 @@ async def change_node(request: Request) -> Response:
     query_of(request)
     change = await decode_body(request, CHANGE_DECODER)
     if change.drain is msgspec.UNSET and change.capacity is msgspec.UNSET:
-        raise Invalid("drain", "Say what to change: drain, capacity, or both.")
+        raise Invalid("drain", "there is nothing to change. Give drain, capacity or both.")
     async with cross_tenant_connection(components) as conn:
         node = await find_node(conn, request.path_params["id"])
     if change.capacity is not msgspec.UNSET:
@@ -188,7 +188,7 @@ async def create_token(request: Request) -> Response:
     if body.expires_in is not None:
         lifetime = parse_duration(body.expires_in, "expires_in")
     if not timedelta(0) < lifetime <= MAX_TOKEN_LIFETIME:
-        raise Invalid("expires_in", "expires_in must be more than 0 and at most 365 days.")
+        raise Invalid("expires_in", "it must be more than 0 and at most 365 days.")
     uses = _parse_uses(body.uses)
     async with cross_tenant_connection(components) as conn:
         now = await database.now(conn)
@@ -205,7 +205,7 @@ def _parse_uses(requested: int | str | None) -> int | None:
     uses = 1 if requested is None else requested
     if isinstance(uses, str) or not 1 <= uses <= MAX_TOKEN_USES:
         raise Invalid(
-            "uses", f'uses must be a number from 1 to {MAX_TOKEN_USES}, or "{UNLIMITED_USES}".'
+            "uses", f"give a whole number from 1 to {MAX_TOKEN_USES}, or {UNLIMITED_USES!r}."
         )
     return uses
 

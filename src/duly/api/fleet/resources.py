@@ -121,7 +121,7 @@ async def reserve(request: Request) -> Response:
     body = await decode_body(request, RESERVATION_DECODER)
     resources = apply_amounts(body.resources, NO_RESOURCES)
     if not any(amount for _, amount in resources.items()):
-        raise Invalid("resources", "resources is empty; say what to reserve.")
+        raise Invalid("resources", "it is empty. Give amounts to reserve, such as cpu.")
     async with cross_tenant_connection(components) as conn:
         node_id = None if body.node is None else (await find_node(conn, body.node)).id
         expires_at = await _expiry(conn, body.expires_at, body.expires_in)
@@ -200,16 +200,16 @@ async def _expiry(
     conn: Connection, at: str | None, expires_in: float | str | None
 ) -> datetime | None:
     if at is not None and expires_in is not None:
-        raise Invalid("expires_in", "Give expires_at or expires_in, not both.")
+        raise Invalid("expires_in", "expires_at is given, too. Give only one of them.")
     now = await database.now(conn)
     if expires_in is not None:
         lifetime = parse_duration(expires_in, "expires_in")
         if not timedelta(0) < lifetime <= MAX_LIFETIME:
-            raise Invalid("expires_in", "expires_in must be more than 0 and at most 10 years.")
+            raise Invalid("expires_in", "it must be more than 0 and at most 10 years.")
         return now + lifetime
     expires_at = None if at is None else parse_time(at, "expires_at")
     if expires_at is not None and expires_at <= now:
-        raise Invalid("expires_at", "expires_at must be in the future.")
+        raise Invalid("expires_at", "it is not in the future.")
     return expires_at
 
 

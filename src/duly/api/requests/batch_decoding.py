@@ -82,7 +82,10 @@ class TaskCounter:
         """Count one more task; raises TooLarge above the limit."""
         self._count += 1
         if self._count > self._limit:
-            raise TooLarge(f"A request may have at most {self._limit} tasks.", field="tasks")
+            raise TooLarge(
+                f"A request may have at most {self._limit} tasks. Send them in several requests.",
+                field="tasks",
+            )
 
 
 TASK_COUNTER = TaskCounter()
@@ -231,8 +234,8 @@ class TaskReader:
         )
         if self._values > self._max_values:
             raise TooLarge(
-                f"The tasks of this request may have at most {self._max_values} arguments, "
-                "variables and labels together; send fewer tasks at a time.",
+                f"The tasks of one request may have at most {self._max_values} arguments, "
+                "variables and labels in total. Send fewer tasks at a time.",
                 field="tasks",
                 limit=self._max_values,
             )
@@ -246,8 +249,7 @@ def complete_all(tasks: Iterable[TaskRequest], credential: Credential) -> list[T
         try:
             specs.append(completer.complete(task))
         except Invalid as error:
-            path = f"tasks[{index}]"
-            raise Invalid(f"{path}.{error.field}", f"{path}: {error.message}") from None
+            raise error.within(f"tasks[{index}]") from None
     return specs
 
 

@@ -22,6 +22,7 @@ from duly.api.routes import components_of
 from duly.errors import Invalid, Malformed, TooLarge
 from duly.http.connection_limits import BODY_IS_COMPLETE
 from duly.model.tenant import Credential
+from duly.model.wording import either, format_bytes
 
 MIN_BODY_RATE = 8 * 1024
 """Bytes per second: a slower client would occupy capacity that others need."""
@@ -36,6 +37,7 @@ RECHECK_KEY_AFTER_SECONDS = 1.0
 ERROR_PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
 WRONG_TYPE = re.compile(r"Expected `(.+)`, got `(.+)`$")
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
+UNKNOWN_CHOICE = re.compile(r"Invalid enum value '(.*)'$", re.DOTALL)
 MISSING_FIELD = re.compile(r"Object missing required field `(.*)`$")
 MAX_ERROR_CHARACTERS = 1000
 """Longer messages are shortened in the middle: a field's name can be as long as the body."""
@@ -49,6 +51,8 @@ TYPE_NAMES = {
     "array": "a list",
     "null": "null",
 }
+
+GIVEN_TYPE_NAMES = {**TYPE_NAMES, "float": "a number with a fraction"}
 
 CLAIM_MEMORY = "duly.claim"
 """In the scope of a request: a function that claims memory for a tenant until the request ends."""
@@ -199,15 +203,17 @@ def translate_validation_error(message: str, kind: Any) -> Invalid | Malformed:
         return _unknown_field_error(unknown[1], path, kind)
     if missing := MISSING_FIELD.match(problem):
         field = f"{path}.{missing[1]}" if path else missing[1]
-        return Invalid(field, f"{field} is missing.")
+        return Invalid(field, "it is missing. Add it.")
     if not path:
         return Malformed("The body must be a JSON object.")
     if types := WRONG_TYPE.match(problem):
-        expected = " or ".join(TYPE_NAMES.get(name, name) for name in types[1].split(" | "))
-        return Invalid(
-            path, f"{path} must be {expected}, not {TYPE_NAMES.get(types[2], types[2])}."
-        )
-    return Invalid(path, f"{path}: {problem[:1].lower()}{problem[1:]}.")
+        names = [name for name in types[1].split(" | ") if name != "null"] or ["null"]
+        expected = either(TYPE_NAMES.get(name, name) for name in names)
+        given = GIVEN_TYPE_NAMES.get(types[2], types[2])
+        return Invalid(path, f"it must be {expected}, not {given}.")
+    if value := UNKNOWN_CHOICE.match(problem):
+        return Invalid(path, f"{value[1][:40]!r} is unknown.{_choices_at(kind, path)}")
+    return Invalid(path, f"{problem[:1].lower()}{problem[1:]}.")
 
 
 def _unknown_field_error(name: str, path: str, kind: Any) -> Invalid:
@@ -215,17 +221,30 @@ def _unknown_field_error(name: str, path: str, kind: Any) -> Invalid:
     field = f"{path}.{shown}" if path else shown
     near = difflib.get_close_matches(name[:60], _fields_at(kind, path), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return Invalid(field, f"There is no field {shown!r} here.{hint}")
+    return Invalid(field, f"there is no such field.{hint}")
 
 
 def _fields_at(kind: Any, path: str) -> list[str]:
     """Return the field names of the struct at `path`."""
-    info = msgspec.inspect.type_info(kind)
-    for step in re.findall(r"\w+|\[", path):
-        info = _descend(info, step)
+    info = _type_at(kind, path)
     if isinstance(info, msgspec.inspect.StructType):
         return [field.encode_name for field in info.fields]
     return []
+
+
+def _choices_at(kind: Any, path: str) -> str:
+    """Return a sentence with the values of the enumeration at `path`."""
+    info = _type_at(kind, path)
+    if isinstance(info, msgspec.inspect.EnumType):
+        return f" Use {either(str(choice.value) for choice in info.cls)}."
+    return ""
+
+
+def _type_at(kind: Any, path: str) -> Any:
+    info = msgspec.inspect.type_info(kind)
+    for step in re.findall(r"\w+|\[", path):
+        info = _descend(info, step)
+    return info
 
 
 def _descend(info: Any, step: str) -> Any:
@@ -263,4 +282,6 @@ def check_json(body: bytes) -> None:
 
 
 def _too_large_error(limit: int) -> TooLarge:
-    return TooLarge(f"The body may have at most {limit} bytes.", limit=limit)
+    return TooLarge(
+        f"The body has more than {format_bytes(limit)}, which is the limit.", limit=limit
+    )

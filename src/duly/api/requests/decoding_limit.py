@@ -34,7 +34,7 @@ class DecodingLimit:
     def error(self, subject: str, **details: str) -> TooLarge:
         """Return the error for a `subject` with too many values."""
         return TooLarge(
-            f"{subject} may hold at most {self.max_values} values.",
+            f"{subject} has more than {self.max_values} values, which is the limit.",
             limit=self.max_values,
             **details,
         )

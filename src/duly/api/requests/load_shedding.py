@@ -32,8 +32,8 @@ MAX_CONCURRENT_UPLOADS = 32
 MAX_CONCURRENT_DOWNLOADS = 256
 """Artifacts and logs; a download takes as long as its reader likes."""
 RETRY_AFTER_SECONDS = 2
-TOO_MANY_REQUESTS = "The server has as many requests as it can hold; try again."
-OUT_OF_MEMORY = "The server holds as much of other requests as it can; try again."
+TOO_MANY_REQUESTS = "The server has as many requests as it can handle. Try again."
+OUT_OF_MEMORY = "The server has no memory left for more requests. Try again."
 HEALTH_PATH = "/healthz"
 """Never shed: an overloaded server is still alive."""
 UNIDENTIFIED_TENANT = -1

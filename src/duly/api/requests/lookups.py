@@ -97,7 +97,7 @@ def name_of(request: Request) -> str:
 
 def not_found(kind: str, name: object) -> NotFound:
     """Return the error for an object that does not exist or belongs to another tenant."""
-    return NotFound(f"There is no {kind} {str(name)[:60]}.")
+    return NotFound(f"There is no {kind} {str(name)[:60]!r}.", kind=kind)
 
 
 async def read_task(conn: Connection, tenant_id: int, task_id: int) -> TaskView:

@@ -59,6 +59,6 @@ def _ambiguous(kind: str, predicate: str, ids: list[int]) -> Conflict:
     is_more = len(ids) > MAX_IDS_NAMED
     return Conflict(
         f"{'More than ' if is_more else ''}{min(len(ids), MAX_IDS_NAMED)} {kind} {predicate}: "
-        f"{listed}{', …' if is_more else ''}. Give the id of one.",
+        f"{listed}{', …' if is_more else ''}. Give the ID of one.",
         ids=[str(graph_id) for graph_id in ids[:MAX_IDS_NAMED]],
     )

@@ -19,6 +19,7 @@ from duly.duration import parse_duration, parse_time
 from duly.errors import Invalid
 from duly.model.requests.task_request import check_text
 from duly.model.task import Outcome, Status
+from duly.model.wording import either
 from duly.store import database
 from duly.store.database import Connection
 from duly.store.tasks.views import MAX_ID, TaskFilter
@@ -44,7 +45,7 @@ class Query:
         """Return the value of a parameter; raises Invalid if it is given more than once."""
         values = self._values.get(name, ())
         if len(values) > 1:
-            raise Invalid(name, f"{name} may be given only once.")
+            raise Invalid(name, "it is given more than once. Give it once.")
         return values[0] if values else None
 
     def integer(self, name: str, low: int, high: int) -> int | None:
@@ -53,16 +54,14 @@ class Query:
         if text is None:
             return None
         if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
-            raise Invalid(
-                name, f"{name} is a whole number from {low} to {high}, not {text[:40]!r}."
-            )
+            raise Invalid(name, f"{text[:40]!r} is not a whole number from {low} to {high}.")
         return int(text)
 
     def flag(self, name: str) -> bool:
         """Return a boolean parameter, false by default."""
         text = self.get(name)
         if text not in (None, "true", "false"):
-            raise Invalid(name, f"{name} is true or false, not {text[:40]!r}.")
+            raise Invalid(name, f"{text[:40]!r} is unknown. Use true or false.")
         return text == "true"
 
     def limit(self, default: int | None = None) -> int:
@@ -89,7 +88,7 @@ def query_of(request: Request) -> Query:
         if name not in operation.parameter_names and name != "tenant":
             near = difflib.get_close_matches(name[:60], operation.parameter_names, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise Invalid(name[:60], f"There is no parameter {name[:60]!r} here.{hint}")
+            raise Invalid(name[:60], f"there is no such parameter.{hint}")
         values.setdefault(name, []).append(check_text(value, name))
     return Query(values)
 
@@ -106,7 +105,7 @@ def decode_cursor(text: str) -> int:
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != 8 or int.from_bytes(raw) > MAX_ID:
-        raise Invalid("cursor", "cursor must be the next_cursor of an earlier response.")
+        raise Invalid("cursor", "it is not the next_cursor of an earlier response.")
     return int.from_bytes(raw)
 
 
@@ -115,9 +114,7 @@ def parse_statuses(values: Sequence[str]) -> frozenset[Status]:
     names = [name.strip() for value in values for name in value.split(",")]
     unknown = [name for name in names if name not in list(Status)]
     if unknown:
-        raise Invalid(
-            "status", f"There is no status {unknown[0][:40]!r}; there are {', '.join(Status)}."
-        )
+        raise Invalid("status", f"there is no status {unknown[0][:40]!r}. Use {either(Status)}.")
     return frozenset(Status(name) for name in names)
 
 
@@ -126,9 +123,7 @@ def parse_outcomes(values: Sequence[str]) -> frozenset[Outcome]:
     names = [name.strip() for value in values for name in value.split(",")]
     unknown = [name for name in names if name not in list(Outcome)]
     if unknown:
-        raise Invalid(
-            "outcome", f"There is no outcome {unknown[0][:40]!r}; there are {', '.join(Outcome)}."
-        )
+        raise Invalid("outcome", f"there is no outcome {unknown[0][:40]!r}. Use {either(Outcome)}.")
     return frozenset(Outcome(name) for name in names)
 
 
@@ -138,9 +133,11 @@ def parse_labels(values: Sequence[str]) -> dict[str, str]:
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name:
-            raise Invalid("label", f"label has the form key=value, not {value[:60]!r}.")
+            raise Invalid("label", f"{value[:60]!r} is not a label. Write it like NAME=VALUE.")
         if labels.setdefault(name, text) != text:
-            raise Invalid("label", f"No task has two values of the label {name[:60]!r}.")
+            raise Invalid(
+                "label", f"the label {name[:60]!r} is given twice. No task has two values of it."
+            )
     return labels
 
 

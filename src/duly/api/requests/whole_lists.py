@@ -33,7 +33,7 @@ def _position_after(items: Sequence[T], cursor: str | None, key: Callable[[T], s
         if key(item) == last:
             return position + 1
     raise Invalid(
-        "cursor", "The list no longer has the item where the last page ended; start anew."
+        "cursor", "the list no longer has the item where the last page ended. Start anew."
     )
 
 
@@ -47,4 +47,4 @@ def _decode(cursor: str) -> str:
             cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True
         ).decode()
     except (binascii.Error, ValueError):
-        raise Invalid("cursor", "cursor must be the next_cursor of an earlier response.") from None
+        raise Invalid("cursor", "it is not the next_cursor of an earlier response.") from None

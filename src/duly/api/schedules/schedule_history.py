@@ -155,7 +155,7 @@ def _decode_history_cursor(text: str | None) -> HistoryCursor:
         raw = b""
     at = EPOCH + min(int.from_bytes(raw[:8]), (MAX_FIRE_TIME - EPOCH) // MICROSECOND) * MICROSECOND
     if len(raw) not in (8, 12):
-        raise Invalid("cursor", "cursor must be the next_cursor of an earlier response.")
+        raise Invalid("cursor", "it is not the next_cursor of an earlier response.")
     return HistoryCursor(at, int.from_bytes(raw[8:]) if len(raw) == 12 else WHOLE_GRAPH)
 
 

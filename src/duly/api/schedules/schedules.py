@@ -151,7 +151,7 @@ async def preview_schedule(request: Request) -> Response:
         await templates.check(task, graph, credential.plan, overlap)
     count = DEFAULT_TIMES if body.count is None else body.count
     if not 1 <= count <= MAX_TIMES:
-        raise Invalid("count", f"count is a whole number from 1 to {MAX_TIMES}, not {count}.")
+        raise Invalid("count", f"{count} is not a whole number from 1 to {MAX_TIMES}.")
     async with tenant_connection(components_of(request), credential) as conn:
         now = await database.now(conn)
     recurrence = parse_recurrence(body, now=now)

@@ -147,7 +147,7 @@ def _hash_of(request: Request) -> bytes:
     """Return the hash in the path; raises NotFound if it is not a SHA-256."""
     text = str(request.path_params["id"])
     if not SHA256_PATTERN.fullmatch(text):
-        raise NotFound("An artifact is named by its SHA-256, in 64 lower-case hex digits.")
+        raise NotFound("An artifact is named by its SHA-256: 64 lower-case hex digits.")
     return bytes.fromhex(text)
 
 

@@ -145,7 +145,7 @@ def _decode_position(text: str | None) -> ListPosition:
         raw = b""
     at, task = int.from_bytes(raw[:8]), int.from_bytes(raw[8:])
     if len(raw) != 16 or at > (LAST_LEASE - FIRST_LEASE) // MICROSECOND or task > views.MAX_ID:
-        raise Invalid("cursor", "cursor must be the next_cursor of an earlier response.")
+        raise Invalid("cursor", "it is not the next_cursor of an earlier response.")
     return ListPosition(FIRST_LEASE + at * MICROSECOND, task)
 
 

@@ -41,18 +41,18 @@ FILTER_DECODER = msgspec.json.Decoder(TaskFilterRequest)
 
 
 async def apply_in_batches(
-    request: Request, participle: str, action: Callable[[list[int]], Coroutine[Any, Any, T]]
+    request: Request, verb: str, action: Callable[[list[int]], Coroutine[Any, Any, T]]
 ) -> tuple[list[T], bool]:
     """Apply `action` to the tasks that match the filter in the body, newest first.
 
     Return the result of each batch, and whether tasks are left for which there was no time.
-    `participle` names the action in the error about an empty filter.
+    `verb` names the action in the error about an empty filter.
     """
     components, credential = components_of(request), credential_of(request)
     query_of(request)
     body = decode(await read_json_body(request), FILTER_DECODER)
     async with tenant_connection(components, credential) as conn:
-        task_filter = await _parse_filter(conn, body, participle)
+        task_filter = await _parse_filter(conn, body, verb)
     results: list[T] = []
     if task_filter.statuses and not task_filter.statuses - FINAL_STATUSES:
         return results, False
@@ -73,7 +73,7 @@ async def apply_in_batches(
             return results, True
 
 
-async def _parse_filter(conn: Connection, body: TaskFilterRequest, participle: str) -> TaskFilter:
+async def _parse_filter(conn: Connection, body: TaskFilterRequest, verb: str) -> TaskFilter:
     for name in ("name", "user", "node"):
         if (text := getattr(body, name)) is not None:
             check_text(text, name)
@@ -94,7 +94,7 @@ async def _parse_filter(conn: Connection, body: TaskFilterRequest, participle: s
     if task_filter.is_empty:
         raise Invalid(
             "status",
-            f"Say which tasks are to be {participle}: status, name, label, user, node or since.",
+            f"say which tasks to {verb}. Give status, name, label, user, node or since.",
         )
     return task_filter
 

@@ -15,7 +15,7 @@ from duly.api.tasks import task_shapes
 from duly.api.tasks.bulk_actions import TaskFilterRequest, apply_in_batches
 from duly.api.tasks.tasks import BATCH_TIMEOUT_SECONDS, TASK_PATHS, task_response
 from duly.errors import Conflict
-from duly.model.task import FINAL_STATUSES, Status
+from duly.model.task import FINAL_STATUSES, Status, status_clause
 
 
 class ReplayRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -69,7 +69,8 @@ async def _cancel(request: Request) -> Response:
             view = await read_task(conn, credential.tenant_id, task_id)
         if view.status is not Status.CANCELLED:
             raise Conflict(
-                f"The task is {view.status}; there is nothing left to cancel.", status=view.status
+                f"Task {task_id} {status_clause(view.status)}; there is nothing left to cancel.",
+                status=view.status,
             )
     return await task_response(components, credential, task_id)
 
@@ -90,7 +91,7 @@ async def cancel_many(request: Request) -> Response:
     """
     canceller, credential = components_of(request).canceller, credential_of(request)
     batches, more = await apply_in_batches(
-        request, "cancelled", lambda ids: canceller.cancel(credential, ids)
+        request, "cancel", lambda ids: canceller.cancel(credential, ids)
     )
     return as_json(task_shapes.Cancelled(sum(map(len, batches)), more=more))
 
@@ -124,7 +125,8 @@ async def replay_task(request: Request, *, dead: bool) -> Response:
         view = await read_task(conn, credential.tenant_id, task_id)
     if view.status not in FINAL_STATUSES:
         raise Conflict(
-            f"The task is {view.status}; only a finished task can be replayed.",
+            f"Task {task_id} {status_clause(view.status)}; only a task that has ended can be "
+            "replayed.",
             status=view.status,
         )
     replayer = components.downstream if downstream else components.replayer

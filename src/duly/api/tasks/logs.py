@@ -16,6 +16,7 @@ from duly.api.requests.lookups import id_of, not_found, tenant_connection
 from duly.api.requests.query import query_of
 from duly.api.routes import Parameter, components_of, credential_of, route
 from duly.api.tasks.tasks import TASK_PATHS
+from duly.errors import NotFound
 from duly.model.tenant import Credential
 from duly.server.components import Components
 from duly.store.tasks import views
@@ -51,7 +52,7 @@ async def read_logs(request: Request) -> Download:
     if end is None:
         raise not_found("task", task_id)
     if attempt is not None and attempt > end.latest and not (follow and end.is_live):
-        raise not_found(f"attempt {attempt} of task", task_id)
+        raise NotFound(f"Task {task_id} has no attempt {attempt}.", kind="attempt")
     if follow:
         return Download(
             request,

@@ -13,7 +13,7 @@ from duly.api.tasks.bulk_actions import TaskFilterRequest, apply_in_batches
 from duly.api.tasks.graph_operations import Paused, Resumed
 from duly.api.tasks.tasks import TASK_PATHS, task_response
 from duly.errors import Conflict
-from duly.model.task import FINAL_STATUSES
+from duly.model.task import FINAL_STATUSES, status_clause
 
 
 @route(
@@ -67,10 +67,14 @@ async def _check_live(request: Request, task_id: int, verb: str) -> None:
         view = await read_task(conn, credential.tenant_id, task_id)
     if view.status in FINAL_STATUSES:
         raise Conflict(
-            f"The task is {view.status}; there is nothing left to {verb}.", status=view.status
+            f"Task {task_id} {status_clause(view.status)}; there is nothing left to {verb}.",
+            status=view.status,
         )
     if view.cancel_requested_at is not None:
-        raise Conflict("The task is being cancelled.", status=view.status)
+        raise Conflict(
+            f"Task {task_id} is being cancelled; there is nothing left to {verb}.",
+            status=view.status,
+        )
 
 
 @route(
@@ -89,7 +93,7 @@ async def pause_many(request: Request) -> Response:
     """
     pauser, credential = components_of(request).pauser, credential_of(request)
     batches, more = await apply_in_batches(
-        request, "paused", lambda ids: pauser.pause(credential, ids)
+        request, "pause", lambda ids: pauser.pause(credential, ids)
     )
     running = sum(sum(batch.values()) for batch in batches)
     return as_json(Paused(sum(map(len, batches)) - running, running, more))
@@ -111,7 +115,7 @@ async def resume_many(request: Request) -> Response:
     """
     pauser, credential = components_of(request).pauser, credential_of(request)
     batches, more = await apply_in_batches(
-        request, "resumed", lambda ids: pauser.resume(credential, ids)
+        request, "resume", lambda ids: pauser.resume(credential, ids)
     )
     return as_json(Resumed(sum(map(len, batches)), more))
 

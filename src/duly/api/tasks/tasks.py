@@ -28,8 +28,9 @@ from duly.api.tasks import task_shapes
 from duly.api.tasks.task_pages import read_task_page
 from duly.errors import Conflict, Invalid, TaskFailed
 from duly.model.requests.task_request import MAX_KEY_CHARS, TaskRequest, check_text, complete
-from duly.model.task import FINAL_STATUSES, NOT_RUNNING, Reason, Status
+from duly.model.task import FINAL_STATUSES, NOT_RUNNING, Reason, Status, status_clause
 from duly.model.tenant import Credential
+from duly.model.wording import count_of, uncapitalised
 from duly.server.components import Components
 from duly.server.offload import collector_paused
 from duly.store.tasks import views
@@ -85,7 +86,7 @@ async def submit(request: Request) -> Response:
         if task.idempotency_key not in (None, key):
             raise Invalid(
                 "idempotency_key",
-                "The header Idempotency-Key and the field idempotency_key differ; give one.",
+                "the header Idempotency-Key has another value. Give only one of them.",
             )
         task.idempotency_key = key
     if task.idempotency_key is None:
@@ -142,13 +143,18 @@ def idempotency_key(request: Request) -> str | None:
     if not values:
         return None
     if len(values) > 1:
-        raise Invalid("idempotency_key", "There are several Idempotency-Key headers; give one.")
+        raise Invalid(
+            "idempotency_key", "the header Idempotency-Key is given more than once. Give it once."
+        )
     try:
         key = check_text(values.pop().decode().strip(), "idempotency_key")
     except UnicodeDecodeError:
-        raise Invalid("idempotency_key", "Idempotency-Key is not valid UTF-8.") from None
+        raise Invalid("idempotency_key", "the header Idempotency-Key is not valid UTF-8.") from None
     if not 1 <= len(key) <= MAX_KEY_CHARS:
-        raise Invalid("idempotency_key", f"Idempotency-Key has 1 to {MAX_KEY_CHARS} characters.")
+        raise Invalid(
+            "idempotency_key",
+            f"it has {count_of(len(key), 'character')}. Use 1 to {MAX_KEY_CHARS}.",
+        )
     return key
 
 
@@ -208,7 +214,7 @@ def _wait_seconds(text: str | None) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= MAX_WAIT_SECONDS:
-        raise Invalid("wait", f"wait is a number of seconds from 0 to {MAX_WAIT_SECONDS}.")
+        raise Invalid("wait", f"give a number of seconds from 0 to {MAX_WAIT_SECONDS}.")
     return seconds
 
 
@@ -261,7 +267,8 @@ async def update_task(request: Request) -> Response:
         view = await read_task(conn, credential.tenant_id, task_id)
     if view.status not in NOT_RUNNING:
         raise Conflict(
-            f"The task is {view.status}; only one that has not started can be changed.",
+            f"Task {task_id} {status_clause(view.status)}; only a task that has not started can be "
+            "changed.",
             status=view.status,
         )
     await components.timeouts.writing(components.updater.update(credential, task_id, changes))
@@ -304,12 +311,13 @@ async def get_result(request: Request) -> Response:
         raise not_found("task", task_id)
     if view.status not in FINAL_STATUSES:
         raise Conflict(
-            f"The task is {view.status}; it has no result before it has ended.",
+            f"Task {task_id} {status_clause(view.status)}; it has no result until it has ended.",
             status=view.status,
         )
     if view.status is not Status.DONE:
-        why = f": {view.reason.message}" if view.reason else "."
-        raise TaskFailed(f"The task is {view.status}, so it has no result{why}", status=view.status)
+        why = f": {uncapitalised(view.reason.message)}" if view.reason else "."
+        message = f"Task {task_id} {status_clause(view.status)} and has no result{why}"
+        raise TaskFailed(message, status=view.status)
     return Response(view.result or "null", media_type=JSON_MEDIA_TYPE)
 
 

@@ -29,7 +29,10 @@ def audit(
         str | None, typer.Option(metavar="WORD", help="Only this action, such as key.revoke.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only entries since then: 1h ago, or a time.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Only entries since then: 1h (ago), or 2027-01-31T06:30."
+        ),
     ] = None,
     limit: LimitFlag = 50,
     cursor: CursorFlag = None,

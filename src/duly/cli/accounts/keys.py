@@ -18,17 +18,17 @@ from duly.cli.confirm import YesFlag, confirm
 from duly.cli.connect import connect, print_notice
 from duly.cli.output.pages import CursorFlag, LimitFlag
 from duly.cli.output.printing import Output, OutputFlag, print_value
-from duly.cli.output.text import clean, format_time, now
+from duly.cli.output.text import clean, format_moment, now
 from duly.cli.tasks.flags import ExpiresFlag
 from duly.cli.tasks.request import parse_expires
-from duly.client.shapes.account_shapes import KeyChange
+from duly.client.shapes.account_shapes import Key, KeyChange
 
 key = typer.Typer(
     name="key", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
 KeyId = Annotated[
-    str, typer.Argument(metavar="ID", help="The key's id, or its first 12 characters.")
+    str, typer.Argument(metavar="ID", help="The key's ID, or its first 12 characters.")
 ]
 UserFlag = Annotated[str | None, typer.Option(metavar="NAME", help="The user that holds the key.")]
 ServiceFlag = Annotated[
@@ -58,7 +58,7 @@ def create(
         str, typer.Option(metavar="SCOPES", help=f"Its scopes: {SCOPES}.")
     ] = "submit,read",
     expires: ExpiresFlag = None,
-    name: Annotated[str | None, typer.Option(help="A descriptive name.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="A descriptive name.")] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Create a key and print it. It is shown only this once.
@@ -78,14 +78,18 @@ def create(
     if output is not Output.TABLE:
         print_value(created, output, (*COLUMNS, "key"))
         return
-    holder = key_holder(created)
+    holder = "/".join(filter(None, (created["tenant"], key_holder(created))))
+    noun = "scope" if len(created["scopes"]) == 1 else "scopes"
     print_notice(
-        f"Key {created['id']} of {created['tenant']}{'/' + holder if holder else ''} for "
-        f"{', '.join(created['scopes'])}; "
-        f"expires {format_time(created['expires_at'], now()) or 'never'}. "
-        "It is shown only this once:"
+        f"Key {created['id']} of {holder} created, with the {noun} {', '.join(created['scopes'])}; "
+        f"it {_expiry(created)}. It is shown only this once:"
     )
     print(created["key"])
+
+
+def _expiry(created: Key) -> str:
+    at = created["expires_at"]
+    return "never expires" if at is None else f"expires at {format_moment(at, now())}"
 
 
 @key.command("list")
@@ -107,7 +111,7 @@ def list_keys(
         )
     head = ("ID", "PREFIX", "HOLDER", "SCOPES", "STATUS", "EXPIRES", "NAME")
     rows = [key_row(item, now()) for item in page["items"]]
-    print_page(page, output, COLUMNS, head, rows, "No keys.")
+    print_page(page, output, COLUMNS, head, rows, "No keys. Create one with: duly key create")
 
 
 @key.command()
@@ -126,12 +130,14 @@ def update(
         str | None, typer.Option(metavar="SCOPES", help=f"New scopes: {SCOPES}.")
     ] = None,
     expires: ExpiresFlag = None,
-    name: Annotated[str | None, typer.Option(help="A new name, or '' for none.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A new name, or '' for none.")
+    ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Change the scopes, expiry or name of a key; the secret stays the same.
 
-    With `--expires never` it is valid until it is revoked.
+    With --expires never it is valid until it is revoked.
     """
     change: KeyChange = {}
     if scopes is not None:
@@ -141,7 +147,7 @@ def update(
     if name is not None:
         change["name"] = name or None
     if not change:
-        raise typer.BadParameter("Nothing to change. Give --scopes, --expires or --name.")
+        raise typer.BadParameter("There is nothing to change. Give --scopes, --expires or --name.")
     with connect() as client:
         changed = client.update_key(key_id, tenant=tenant, **change)
     print_item(changed, output, COLUMNS, key_pairs(changed, now()))
@@ -149,14 +155,14 @@ def update(
 
 @key.command()
 def revoke(key_id: KeyId, tenant: TenantFlag = None, yes: YesFlag = False) -> None:
-    """Revoke a key on every server within moments; it stays in `key list --all`."""
+    """Revoke a key on every server within moments; 'duly key list --all' still shows it."""
     with connect() as client:
         stored_key = client.get_key(key_id, tenant=tenant)
         holder = "/".join(filter(None, (stored_key["tenant"], key_holder(stored_key))))
         which = f"{stored_key['id']} ({stored_key['prefix']}…) of {holder}"
         confirm(f"Revoke the key {which} for good?", yes=yes)
         client.revoke_key(stored_key["id"], tenant=tenant)
-    print(clean(f"revoked key {which}"))
+    print(clean(f"Key {which} revoked."))
 
 
 key.command("remove", help="Same as revoke.")(revoke)

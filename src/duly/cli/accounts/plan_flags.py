@@ -22,22 +22,25 @@ class PlanFlags:
 
     tasks_per_hour: Annotated[
         str | None,
-        Option(metavar="N", help="Submissions per hour; needs --burst."),
+        Option(metavar="N", help="Tasks that may be submitted per hour; needs --burst."),
     ] = None
-    burst: Annotated[str | None, Option(metavar="N", help="Submissions that may come at once.")] = (
-        None
-    )
-    max_running: Annotated[str | None, Option(metavar="N", help="Concurrently running tasks.")] = (
+    burst: Annotated[
+        str | None, Option(metavar="N", help="Tasks that may be submitted at once.")
+    ] = None
+    max_running: Annotated[str | None, Option(metavar="N", help="Tasks that may run at once.")] = (
         None
     )
     max_resources: Annotated[
         str | None,
         Option(
-            metavar="KIND=AMOUNT,…", help="Resources in use at once: cpu=50,memory=100GiB,gpu=2."
+            metavar="KIND=AMOUNT,…",
+            help="Resources that may be in use at once: cpu=50,memory=100GiB,gpu=2.",
         ),
     ] = None
-    max_waiting: Annotated[str | None, Option(metavar="N", help="Waiting tasks.")] = None
-    max_schedules: Annotated[str | None, Option(metavar="N", help="Schedules.")] = None
+    max_waiting: Annotated[str | None, Option(metavar="N", help="Tasks that may wait.")] = None
+    max_schedules: Annotated[str | None, Option(metavar="N", help="Schedules that may exist.")] = (
+        None
+    )
     tiers: Annotated[str | None, Option(metavar="NAME,…", help="Tiers that tasks may use.")] = None
     queues: Annotated[
         str | None,
@@ -47,7 +50,7 @@ class PlanFlags:
         str | None, Option(metavar="TIME", help="Default delay tolerance: 5m.")
     ] = None
     max_delay_tolerance: Annotated[
-        str | None, Option(metavar="TIME", help="The longest that a task may request.")
+        str | None, Option(metavar="TIME", help="Longest delay tolerance of a task.")
     ] = None
     tolerances: Annotated[
         str | None,
@@ -60,7 +63,7 @@ class PlanFlags:
         str | None, Option(metavar="TIME", help="Default execution cap: 24h.")
     ] = None
     max_execution_cap: Annotated[
-        str | None, Option(metavar="TIME", help="The longest that a task may request.")
+        str | None, Option(metavar="TIME", help="Longest execution cap of a task.")
     ] = None
     weight: Annotated[
         str | None, Option(metavar="N", help="Weight in the fair share between tenants, 1 to 1000.")
@@ -69,20 +72,22 @@ class PlanFlags:
         str | None, Option(metavar="TIME", help="How long ended tasks are kept: 7d.")
     ] = None
     max_log_bytes: Annotated[
-        str | None, Option(metavar="N", help="Size of the log of an attempt.")
+        str | None, Option(metavar="N", help="Largest log of an attempt, in bytes.")
     ] = None
-    max_result_bytes: Annotated[str | None, Option(metavar="N", help="Size of a result.")] = None
-    max_artifact_bytes: Annotated[str | None, Option(metavar="N", help="Size of an artifact.")] = (
-        None
-    )
+    max_result_bytes: Annotated[
+        str | None, Option(metavar="N", help="Largest result, in bytes.")
+    ] = None
+    max_artifact_bytes: Annotated[
+        str | None, Option(metavar="N", help="Largest artifact, in bytes.")
+    ] = None
     artifact_bytes: Annotated[
-        str | None, Option(metavar="N", help="Total size of a tenant's artifacts.")
+        str | None, Option(metavar="N", help="Total size of a tenant's artifacts, in bytes.")
     ] = None
     cpu_quota: Annotated[
         bool | None,
         Option(
             "--cpu-quota/--no-cpu-quota",
-            help="Limit tasks to their requested cpu even when processors are idle.",
+            help="Limit tasks to the CPUs that they asked for, even if others are idle.",
         ),
     ] = None
     price_class: Annotated[
@@ -90,10 +95,10 @@ class PlanFlags:
     ] = None
     price_per_task: Annotated[str | None, Option(metavar="PRICE", help="Price of a task.")] = None
     price_per_cpu_hour: Annotated[
-        str | None, Option(metavar="PRICE", help="Price of a core-hour.")
+        str | None, Option(metavar="PRICE", help="Price of a CPU for an hour.")
     ] = None
     price_per_gib_hour: Annotated[
-        str | None, Option(metavar="PRICE", help="Price of a GiB-hour of memory.")
+        str | None, Option(metavar="PRICE", help="Price of a GiB of memory for an hour.")
     ] = None
 
 
@@ -157,5 +162,5 @@ def _parse_number(flag: str, text: str, kind: type[int] | type[float]) -> float:
     except ValueError:
         whole = "a whole number" if kind is int else "a number"
         raise BadParameter(
-            f"Write {whole}, or none for no limit, not {text[:40]!r}.", param_hint=flag
+            f"{text[:40]!r} is not {whole}. Write one, or none for no limit.", param_hint=flag
         ) from None

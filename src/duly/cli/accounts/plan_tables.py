@@ -9,6 +9,7 @@ from duly.cli.output.tables import print_pairs, print_table
 from duly.client.shapes.plan_shapes import Count, Limits, Plan, ResourceCount, Tier
 from duly.duration import format_duration
 from duly.model.numerals import format_number
+from duly.model.wording import format_bytes
 
 NO_LIMIT = "no limit"
 BYTE_FIELDS = ("max_log_bytes", "max_result_bytes", "max_artifact_bytes", "artifact_bytes")
@@ -136,7 +137,7 @@ def _other_limits(limits: Limits) -> Iterator[tuple[str, str]]:
 
 def _default_and_longest(default: float, longest: float | None) -> str:
     most = NO_LIMIT if longest is None else f"at most {_format_seconds(longest)}"
-    return f"{_format_seconds(default)} unless told, {most}"
+    return f"{_format_seconds(default)} by default, {most}"
 
 
 def format_field(name: str, value: Any) -> str:
@@ -146,7 +147,7 @@ def format_field(name: str, value: Any) -> str:
     if name in DURATION_FIELDS:
         return _format_seconds(value)
     if name in BYTE_FIELDS:
-        return f"{value} bytes"
+        return format_bytes(value)
     if name == "tolerances":
         said = (f"{one} {_format_seconds(time)}" for one, time in value.items())
         return ", ".join(said) or "none"

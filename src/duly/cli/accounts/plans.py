@@ -66,10 +66,12 @@ def show(name: PlanName, output: OutputFlag = Output.TABLE) -> None:
 @plan.command()
 @with_plan_flags
 def update(flags: PlanFlags, name: PlanName, output: OutputFlag = Output.TABLE) -> None:
-    """Update a plan for every tenant that has it; the value `none` removes a limit."""
+    """Update a plan for every tenant that has it; the value none removes a limit."""
     fields = plan_fields(flags)
     if not fields:
-        raise typer.BadParameter("Nothing to change. Give a flag such as --max-running 20.")
+        raise typer.BadParameter(
+            "There is nothing to change. Give a flag, such as --max-running 20."
+        )
     with connect() as client:
         print_plan(client.update_plan(name, **fields), output)
 
@@ -81,7 +83,7 @@ def remove(name: PlanName, yes: YesFlag = False) -> None:
         shown = client.get_plan(name)
         confirm(f"Remove the plan {shown['name']} for good?", yes=yes)
         client.remove_plan(name)
-    print(clean(f"removed plan {shown['name']}"))
+    print(clean(f"Plan {shown['name']} removed."))
 
 
 def print_plan(shown: Plan, output: Output) -> None:

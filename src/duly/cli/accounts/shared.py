@@ -27,7 +27,9 @@ def read_password(*, from_stdin: bool) -> str:
     if from_stdin:
         return sys.stdin.readline().rstrip("\n")
     if not sys.stdin.isatty():
-        raise typer.BadParameter("There is no terminal for a prompt; use --password-stdin.")
+        raise typer.BadParameter(
+            "There is no terminal to ask for the password at. Use --password-stdin."
+        )
     password: str = typer.prompt(
         "New password", hide_input=True, confirmation_prompt="Repeat the password", err=True
     )

@@ -16,13 +16,16 @@ from duly.cli.output.pages import CursorFlag, LimitFlag
 from duly.cli.output.printing import Output, OutputFlag
 from duly.cli.output.text import clean, now
 from duly.client.shapes.account_shapes import Tenant, TenantChange
+from duly.model.wording import count_of
 
 tenant = typer.Typer(
     name="tenant", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
 TenantName = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name.")]
-PlanFlag = Annotated[str | None, typer.Option(help="The tenant's plan, such as standard.")]
+PlanFlag = Annotated[
+    str | None, typer.Option(metavar="PLAN", help="The tenant's plan, from 'duly plan list'.")
+]
 PLAN_WEIGHT = "plan"
 WeightFlag = Annotated[
     str | None,
@@ -83,7 +86,9 @@ def update(
     name: TenantName,
     plan: PlanFlag = None,
     weight: WeightFlag = None,
-    new_name: Annotated[str | None, typer.Option("--name", help="A new name.")] = None,
+    new_name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="A new name.")
+    ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Change the plan, the weight or the name of a tenant.
@@ -91,7 +96,7 @@ def update(
     A weight applies from the next scheduling round.
     """
     if plan is None and weight is None and new_name is None:
-        raise typer.BadParameter("Nothing to change. Give --plan, --weight or --name.")
+        raise typer.BadParameter("There is nothing to change. Give --plan, --weight or --name.")
     change: TenantChange = {"name": new_name, "plan": plan}
     if weight is not None:
         change["weight"] = parse_weight(weight)
@@ -117,15 +122,15 @@ def resume(name: TenantName, output: OutputFlag = Output.TABLE) -> None:
 def remove(name: TenantName, yes: YesFlag = False) -> None:
     """Remove a tenant without live tasks permanently, with its users, keys and schedules.
 
-    Its history keeps its id; the name can be given to a new tenant.
+    Its history keeps its ID; the name can be given to a new tenant.
     """
     with connect() as client:
         shown = client.get_tenant(name)
-        users = f"{shown['users']} user{'' if shown['users'] == 1 else 's'}"
-        with_it = f"with {users} and all of its keys and schedules"
+        users = f"{count_of(shown['users'], 'user')} and " if shown["users"] else ""
+        with_it = f"with {users}all of its keys and schedules"
         confirm(f"Remove the tenant {shown['name']} for good, {with_it}?", yes=yes)
         client.remove_tenant(shown["id"])
-    print(clean(f"removed tenant {shown['name']} (id {shown['id']}), {with_it}"))
+    print(clean(f"Tenant {shown['name']} (ID {shown['id']}) removed, {with_it}."))
 
 
 def parse_weight(text: str) -> int | None:
@@ -136,7 +141,7 @@ def parse_weight(text: str) -> int | None:
         return int(text)
     except ValueError:
         raise typer.BadParameter(
-            f"Write a whole number, or {PLAN_WEIGHT} for that of the plan, not {text[:40]!r}.",
+            f"{text[:40]!r} is not a whole number. Give one, or {PLAN_WEIGHT} for the plan's.",
             param_hint="--weight",
         ) from None
 

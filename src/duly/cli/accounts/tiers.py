@@ -91,19 +91,19 @@ def remove(name: TierName, tenant: TenantFlag = None, everyone: EveryoneFlag = F
     _check_owner(tenant, everyone=everyone)
     with connect() as client:
         client.remove_tier(name, tenant=tenant, everyone=everyone)
-    print(clean(f"removed tier {name}"))
+    print(clean(f"Tier {name} removed."))
 
 
 def _check_owner(tenant: str | None, *, everyone: bool) -> None:
     if everyone and tenant is not None:
-        raise typer.BadParameter("Give --tenant or --everyone, not both.")
+        raise typer.BadParameter("Give only one of --tenant and --everyone.")
 
 
 def _required_resources(flags: ResourceFlags) -> ResourceFields:
     amounts = resource_fields(flags)
     if not amounts:
         raise typer.BadParameter(
-            "No resources were given. Give amounts such as --cpu 2 --memory 4GiB."
+            "The tier needs resources. Give amounts, such as --cpu 2 --memory 4GiB."
         )
     return amounts
 

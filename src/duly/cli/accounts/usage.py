@@ -46,7 +46,9 @@ def usage(
 ) -> None:
     """Show usage and its price, by day, tenant, user, tier or urgency."""
     if output is Output.ID:
-        raise typer.BadParameter("Usage has no ids; choose table, json, jsonl or csv.")
+        raise typer.BadParameter(
+            "usage has no IDs. Use table, json, jsonl or csv.", param_hint="--output"
+        )
     names = [name.strip() for name in by.split(",")]
     with connect() as client:
         report = client.usage(since=since, until=until, by=names, tenant=tenant)

@@ -64,7 +64,9 @@ def list_users(
         page = client.list_users(tenant=tenant, limit=limit, cursor=cursor)
     head = ("NAME", "SCOPES", "PASSWORD", "KEYS", "CREATED")
     rows = [user_row(item, now()) for item in page["items"]]
-    print_page(page, output, COLUMNS, head, rows, "No users.")
+    print_page(
+        page, output, COLUMNS, head, rows, "No users yet. Create one with: duly user create NAME"
+    )
 
 
 @user.command()
@@ -91,7 +93,7 @@ def update(
     scope_names = None if scopes is None else read_scopes(scopes)
     if secret is None and scope_names is None:
         raise typer.BadParameter(
-            "Nothing to change. Give --password, --password-stdin or --scopes."
+            "There is nothing to change. Give --password, --password-stdin or --scopes."
         )
     with connect() as client:
         changed = client.update_user(name, password=secret, scopes=scope_names, tenant=tenant)
@@ -103,7 +105,7 @@ def remove(name: UserName, tenant: TenantFlag = None) -> None:
     """Remove a user and revoke its keys; its tasks are kept."""
     with connect() as client:
         client.remove_user(name, tenant=tenant)
-    print(clean(f"removed user {name} and revoked its keys"))
+    print(clean(f"User {name} removed, and its keys revoked."))
 
 
 def print_user(shown: User, output: Output) -> None:
@@ -113,5 +115,5 @@ def print_user(shown: User, output: Output) -> None:
 
 def _password_from_flags(*, ask: bool, from_stdin: bool) -> str | None:
     if ask and from_stdin:
-        raise typer.BadParameter("Give --password or --password-stdin, not both.")
+        raise typer.BadParameter("Give only one of --password and --password-stdin.")
     return read_password(from_stdin=from_stdin) if ask or from_stdin else None

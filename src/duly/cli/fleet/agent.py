@@ -9,6 +9,7 @@ import typer
 
 from duly.cli.connect import print_notice
 from duly.cli.fleet.processes import IsolationFlag, VerboseFlag, print_output
+from duly.model.wording import count_of
 
 UrlFlag = Annotated[
     str, typer.Option(metavar="URL[,URL…]", help="The servers; any one of them suffices.")
@@ -24,13 +25,15 @@ CaFlag = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="CA certificates to trust for https; also DULY_CA_FILE."),
 ]
-NameFlag = Annotated[str | None, typer.Option(help="Name of the node. [default: host name]")]
+NameFlag = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Name of the node. [default: host name]")
+]
 TasksAsFlag = Annotated[
     str | None,
     typer.Option(metavar="USER", help="Run all tasks as this user, not each as a user of its own."),
 ]
 CpuFlag = Annotated[
-    float | None, typer.Option(metavar="CORES", help="Cores to offer. [default: all]")
+    float | None, typer.Option(metavar="CPUS", help="CPUs to offer. [default: all]")
 ]
 MemoryFlag = Annotated[
     str | None,
@@ -45,12 +48,13 @@ BandwidthFlag = Annotated[
     int, typer.Option(metavar="MBIT", min=0, help="Network bandwidth in Mbit/s.")
 ]
 PortRangeFlag = Annotated[
-    str | None, typer.Option(metavar="A-B", help="TCP ports to assign to tasks.")
+    str | None,
+    typer.Option(metavar="A-B", help="TCP ports to assign to tasks, such as 20000-20999."),
 ]
 CpuQuotaFlag = Annotated[
     bool,
     typer.Option(
-        "--cpu-quota", help="Limit tasks to their requested cpu even when processors are idle."
+        "--cpu-quota", help="Limit tasks to the CPUs that they asked for, even if others are idle."
     ),
 ]
 ExtraFlag = Annotated[
@@ -85,7 +89,8 @@ def agent(
 
     It opens no port. Ctrl-C returns its tasks to their queue; a second Ctrl-C stops at once.
     """
-    from duly.cli.fleet.node_flags import read_amounts, read_pairs, read_range, read_size
+    from duly.cli.fleet.node_flags import read_amounts, read_range, read_size
+    from duly.cli.tasks.request import parse_pairs
     from duly.launch.agent import run_until_interrupted
     from duly.launch.event_loop import run
     from duly.launch.local.agent_process import AgentFlags
@@ -94,7 +99,10 @@ def agent(
     log_to_stderr(verbose=verbose)
     cores = len(os.sched_getaffinity(0))
     if cpu is not None and cpu > cores:
-        print_notice(f"--cpu {cpu:g}: this machine has {cores} cores; its tasks will share them.")
+        print_notice(
+            f"--cpu: {cpu:g} is more than the {count_of(cores, 'CPU')} of this machine, which its "
+            "tasks will share."
+        )
 
     flags = AgentFlags(
         url=url,
@@ -112,7 +120,7 @@ def agent(
         port_range=read_range(port_range),
         cpu_quota=cpu_quota,
         extra=read_amounts(extra or []),
-        labels=read_pairs(label or [], "--label"),
+        labels=parse_pairs("--label", label),
         verbose=verbose,
     )
     joined = lambda: print_output("joined")  # noqa: E731

@@ -10,7 +10,7 @@ import typer
 from duly.bench.api_benchmark import RUNS, UNSEEN, ApiBenchmark, Bounds, Interrupted, Unfinished
 from duly.bench.figure import Figure
 from duly.bench.figure_table import amount, row
-from duly.cli.connect import connect, print_notice
+from duly.cli.connect import connect, describe_error, print_notice
 from duly.cli.output.printing import Output, OutputFlag, print_json, print_lines
 from duly.errors import DulyError
 
@@ -18,10 +18,15 @@ from duly.errors import DulyError
 def bench(
     seconds: Annotated[
         float,
-        typer.Option(min=1, max=3600, help="Start no new measurement after this many seconds."),
+        typer.Option(
+            metavar="N", min=1, max=3600, help="Start no new measurement after this many seconds."
+        ),
     ] = 60.0,
     tasks: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Number of /bin/true tasks to run at once.")
+        int,
+        typer.Option(
+            metavar="N", min=1, max=100_000, help="Number of /bin/true tasks to run at once."
+        ),
     ] = 300,
     output: OutputFlag = Output.TABLE,
 ) -> None:
@@ -33,7 +38,7 @@ def bench(
     """
     if output in (Output.CSV, Output.ID):
         raise typer.BadParameter(
-            "Figures are not a list of tasks; use json.", param_hint="--output"
+            "figures are not a list of tasks. Use table, json or jsonl.", param_hint="--output"
         )
     figures: list[Figure] = []
     with connect() as client:
@@ -65,7 +70,7 @@ def _measure(run: ApiBenchmark, figures: list[Figure]) -> None:
 def _print_skipped(part: str, refusal: DulyError) -> None:
     """Print which measurement was skipped, and why."""
     fewer = " Try fewer tasks with --tasks." if part == RUNS else ""
-    print_notice(f"Skipped: {part}. {refusal.message}{fewer}")
+    print_notice(f"Skipped: {part}. {describe_error(refusal)}{fewer}")
 
 
 def _interrupt_handler(run: ApiBenchmark) -> Callable[[int, Any], None]:
@@ -91,4 +96,4 @@ def _print_figures(figures: list[Figure], url: str) -> None:
     print_notice(f"\nMeasured at {url}, through its API. This cannot measure:")
     for what in UNSEEN:
         print_notice(f"- {what}")
-    print_notice("Run `make bench` in the source tree, on a dedicated machine, for these.")
+    print_notice("Run 'make bench' in the source tree, on a dedicated machine, for these.")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from duly.cli.connect import print_notice
-from duly.cli.fleet.processes import DataFlag, HostFlag, PortFlag, VerboseFlag, print_output
+from duly.cli.fleet.processes import HostFlag, PortFlag, VerboseFlag, print_output
 
 
 def dashboard(
@@ -48,7 +48,7 @@ def dashboard(
     restrict_umask()
     log_to_stderr(verbose=verbose)
     trusted_file = str(ca_file) if ca_file else os.environ.get("DULY_CA_FILE") or None
-    parse_endpoint(url, None, trusted_file)
+    parse_endpoint(url, None, trusted_file, name="--url")
     certificate = find_certificate(tls_cert, tls_key)
     options = PagesOptions(
         url=url,
@@ -69,12 +69,20 @@ def dashboard(
     raise typer.Exit(serve_until_interrupted(options, ready))
 
 
-def link(data: DataFlag = None) -> None:
-    """Print a new one-time login link to the dashboard of `duly up`.
+def link(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Data folder of 'duly up'. [default: the one in your configuration]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Print a new one-time login link to the dashboard of 'duly up'.
 
     The link is valid once, for five minutes, and logs in as the administrator; it invalidates
-    the previous link. Run the command as the user who started `duly up`. The data folder is the
-    one in your configuration unless --data is given.
+    the previous link. Run the command as the user who started 'duly up'.
     """
     from duly.launch.local.pages_link import new_link
     from duly.launch.local.user_config import find_data

@@ -33,12 +33,12 @@ def dump(
     from duly.launch.event_loop import run
 
     run(write(find_database(database, database_file), file))
-    print_notice(f"The database is in {file}. Copy the object store now, not before.")
+    print_notice(f"The backup of the database is in {file}. Copy the object store now.")
 
 
 @db.command("restore")
 def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of `duly db dump`.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of 'duly db dump'.")],
     database: DatabaseFlag = None,
     database_file: DatabaseFileFlag = None,
 ) -> None:
@@ -82,4 +82,4 @@ def use_store(
     if run(replace(dsn, store, take_over=take_over)):
         print_notice(f"The object store is now {name_of(store)}. Start all servers with it.")
     else:
-        print_notice(f"{name_of(store)} is the object store already.")
+        print_notice(f"{name_of(store)} is the object store already. Nothing was changed.")

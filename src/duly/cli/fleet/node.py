@@ -16,6 +16,7 @@ from duly.cli.tasks.flags import ExpiresFlag, ResourceFlags, with_resource_flags
 from duly.cli.tasks.request import parse_expires, resource_fields
 from duly.cli.tasks.tasks import TenantFlag
 from duly.client.shapes.task_shapes import Allocation, Node, TokenUses
+from duly.model.wording import count_of
 
 node = typer.Typer(
     name="node", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
@@ -23,7 +24,7 @@ node = typer.Typer(
 
 NodeId = Annotated[
     str,
-    typer.Argument(metavar="ID", help="The node's id or name.", autocompletion=complete_node),
+    typer.Argument(metavar="ID", help="The node's ID or name.", autocompletion=complete_node),
 ]
 MAX_SHOWN = 100
 """The allocations that `duly node show` lists."""
@@ -45,7 +46,7 @@ def list_nodes(
         print_nodes(page["items"], now())
         print_next_cursor(page["next_cursor"])
     else:
-        print("No nodes have joined yet.")
+        print("No nodes yet. Start one on a machine with: duly agent")
 
 
 token = typer.Typer(
@@ -63,7 +64,7 @@ def create(
     ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Create a token for `duly agent --join-token-file`. It is shown only this once.
+    """Create a token for 'duly agent --join-token-file'. It is shown only this once.
 
     Without --expires it is valid for an hour.
     """
@@ -82,7 +83,9 @@ def _parse_uses(text: str | None) -> TokenUses | None:
     if text == "unlimited":
         return "unlimited"
     if not text.isascii() or not text.isdecimal() or int(text) == 0:
-        raise typer.BadParameter("--uses must be a number of nodes, or unlimited.")
+        raise typer.BadParameter(
+            f"{text!r} is not a number of nodes. Write one, or unlimited.", param_hint="--uses"
+        )
     return int(text)
 
 
@@ -134,7 +137,7 @@ def update(
     """Override the capacity that a node's agent reports; running tasks are not affected."""
     capacity = resource_fields(flags)
     if own == bool(capacity):
-        raise typer.BadParameter("Give either amounts such as --cpu 2, or --own.")
+        raise typer.BadParameter("Give either amounts, such as --cpu 2, or --own.")
     with connect() as client:
         print_node(client.set_capacity(node_id, capacity or None), output)
 
@@ -144,11 +147,11 @@ def remove(node_id: NodeId, yes: YesFlag = False) -> None:
     """Remove a node permanently; its running tasks are handed over to other nodes."""
     with connect() as client:
         shown = client.get_node(node_id)
-        tasks = f"{shown['tasks']} running task{'' if shown['tasks'] == 1 else 's'}"
+        tasks = count_of(shown["tasks"], "running task")
         fate = f"; its {tasks} will run on other nodes" if shown["tasks"] else ""
         confirm(f"Remove the node {shown['name']} for good{fate}?", yes=yes)
         client.remove_node(str(shown["id"]))
-    print(clean(f"removed node {shown['name']} (id {shown['id']}){fate}"))
+    print(clean(f"Node {shown['name']} (ID {shown['id']}) removed{fate}."))
 
 
 def print_held(held: list[Allocation], *, more: bool) -> None:
@@ -160,7 +163,7 @@ def print_held(held: list[Allocation], *, more: bool) -> None:
     print()
     print_allocations(held, now(), with_tenant=True)
     if more:
-        print_notice("There are more: `duly resources list --node NAME --limit 1000` lists them.")
+        print_notice("There are more. List them with: duly resources list --node NAME --limit 1000")
 
 
 def print_node(shown: Node, output: Output) -> None:

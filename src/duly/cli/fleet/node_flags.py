@@ -4,6 +4,7 @@ import re
 
 from typer import BadParameter
 
+from duly.cli.tasks.request import parse_pairs
 from duly.errors import Invalid
 from duly.model.requests.amounts import parse_size
 
@@ -20,7 +21,7 @@ def read_size(text: str | None, flag: str) -> int | None:
     try:
         return parse_size(text, flag)
     except Invalid as error:
-        raise BadParameter(error.message, param_hint=flag) from error
+        raise BadParameter(error.problem, param_hint=flag) from error
 
 
 def read_range(text: str | None) -> tuple[int, int] | None:
@@ -31,26 +32,18 @@ def read_range(text: str | None) -> tuple[int, int] | None:
     first, last = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 0 < first <= last <= MAX_PORT:
         raise BadParameter(
-            f"Invalid port range: {text!r}. Write it like 20000-20999.", param_hint="--port-range"
+            f"{text!r} is not a range of ports. Write it like 20000-20999.",
+            param_hint="--port-range",
         )
     return first, last
 
 
 def read_amounts(texts: list[str]) -> dict[str, int]:
     """Parse amounts by kind, such as gpu=1."""
-    amounts = read_pairs(texts, "--extra")
+    amounts = parse_pairs("--extra", texts)
     for kind, amount in amounts.items():
         if not amount.isdecimal():
-            raise BadParameter(f"{kind} needs a whole number.", param_hint="--extra")
+            raise BadParameter(
+                f"{amount!r} is not a whole number. Write it like {kind}=1.", param_hint="--extra"
+            )
     return {kind: int(amount) for kind, amount in amounts.items()}
-
-
-def read_pairs(texts: list[str], flag: str) -> dict[str, str]:
-    """Parse values by name, such as zone=a."""
-    pairs = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise BadParameter(f"Write NAME=VALUE, not {text!r}.", param_hint=flag)
-        pairs[name] = value
-    return pairs

@@ -10,23 +10,47 @@ from duly.cli.connect import print_notice
 from duly.cli.output.text import clean_lines
 from duly.errors import ConfigError
 
-DataFlag = Annotated[Path | None, typer.Option("--data", help="Data folder.", show_default=False)]
-HostFlag = Annotated[str, typer.Option("--host", help="Address to listen on.")]
-PortFlag = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on.")]
+DataFlag = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Data folder. [default: ~/.local/share/duly]",
+        show_default=False,
+    ),
+]
+HostFlag = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")]
+PortFlag = Annotated[
+    int,
+    typer.Option(
+        "--port", metavar="PORT", min=0, max=65535, help="Port to listen on; 0 takes a free one."
+    ),
+]
 DatabaseFlag = Annotated[
     str | None,
     typer.Option(
-        "--database", metavar="DSN", help="DSN of an existing PostgreSQL; also DULY_DATABASE."
+        "--database",
+        metavar="DSN",
+        help="Your own PostgreSQL, such as postgresql://host/duly; also DULY_DATABASE.",
     ),
 ]
 DatabaseFileFlag = Annotated[
     Path | None,
-    typer.Option("--database-file", metavar="FILE", help="File that contains the DSN."),
+    typer.Option(
+        "--database-file", metavar="FILE", help="File that contains the DSN, to keep it out of ps."
+    ),
 ]
 ConfigFlag = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Settings file in TOML.")
 ]
-IsolationFlag = Annotated[str, typer.Option("--isolation", help="How tasks are isolated: process.")]
+IsolationFlag = Annotated[
+    str,
+    typer.Option(
+        "--isolation",
+        metavar="LEVEL",
+        help="How tasks are isolated; this version has only process.",
+    ),
+]
 StoreFlag = Annotated[
     str | None,
     typer.Option("--store", metavar="URL", help="Object store: a folder, s3://…, gs://…"),
@@ -53,9 +77,8 @@ def up(
 ) -> None:
     """Start everything on this machine: PostgreSQL, a server, a node and the dashboard.
 
-    Data is stored in ~/.local/share/duly unless --data is given. Ctrl-C stops everything and
-    returns running tasks to their queue; a second Ctrl-C says what is left to wait for, and a third
-    stops at once.
+    It stays in the foreground. Ctrl-C stops everything and returns running tasks to their queue; a
+    second Ctrl-C says what is left to wait for, and a third stops at once.
     """
     from duly import config as settings
     from duly.launch.database import find_dsn
@@ -162,7 +185,8 @@ def init(
 def _print_first_key(key: str | None) -> None:
     if key is None:
         print_notice(
-            "An administrator's key exists already; use --admin-key-file to create another."
+            "The database has an administrator's key already. Create another one with "
+            "--admin-key-file FILE."
         )
     else:
         print_notice("The administrator's key, shown only this once:")
@@ -202,7 +226,7 @@ def doctor(
     port: PortFlag = 8470,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="URL", help="Object store of `duly serve` to check."),
+        typer.Option("--store", metavar="URL", help="Object store of 'duly serve' to check."),
     ] = None,
 ) -> None:
     """Check this machine and print fixes; exit 1 if Duly cannot run."""
@@ -222,7 +246,7 @@ def doctor(
 def print_applied(names: list[str]) -> None:
     """Print the names of migrations that were applied, if any."""
     for name in names:
-        print_notice(f"applied {name}")
+        print_notice(f"Migration {name} applied.")
     if not names:
         print_notice("The schema is up to date.")
 
@@ -233,9 +257,7 @@ def find_database(database: str | None, file: Path | None) -> str:
 
     dsn = find_dsn(database, file, os.environ)
     if dsn is None:
-        raise ConfigError(
-            "No database was given. Use --database-file, --database or DULY_DATABASE."
-        )
+        raise ConfigError("No database is given. Use --database-file, --database or DULY_DATABASE.")
     return dsn
 
 

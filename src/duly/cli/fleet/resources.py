@@ -21,7 +21,7 @@ resources = typer.Typer(
     rich_markup_mode=None,
 )
 
-ReservationId = Annotated[str, typer.Argument(metavar="ID", help="The reservation's id.")]
+ReservationId = Annotated[str, typer.Argument(metavar="ID", help="The reservation's ID.")]
 COLUMNS = ("id", "kind", "tenant", "node", "resources", "task", "expires_at")
 
 
@@ -49,7 +49,7 @@ def list_resources(
 
         print_allocations(page["items"], now(), with_tenant=page["tenant"] is None)
         if page["next_cursor"]:
-            print_notice("There are more: --limit N lists up to 1000.")
+            print_notice("There are more. List up to 1000 with --limit N.")
     else:
         print("No running tasks and no reservations.")
 
@@ -61,7 +61,8 @@ def reserve(
     node: Annotated[
         str | None,
         typer.Option(
-            help="The node, by its id or name. [default: any where it fits]",
+            metavar="NODE",
+            help="The node, by its ID or name. [default: any that has room]",
             autocompletion=complete_node,
         ),
     ] = None,
@@ -71,7 +72,9 @@ def reserve(
     """Reserve resources of a node; without --expires, until they are released."""
     amounts = resource_fields(flags)
     if not amounts:
-        raise typer.BadParameter("Nothing to reserve. Give amounts such as --cpu 2 --memory 4GiB.")
+        raise typer.BadParameter(
+            "There is nothing to reserve. Give amounts, such as --cpu 2 --memory 4GiB."
+        )
     seconds = parse_expires(expires)
     with connect() as client:
         print_allocation(client.reserve(amounts, node=node, expires_in=seconds), output)
@@ -89,7 +92,9 @@ def update(
     amounts = resource_fields(flags)
     seconds = parse_expires(expires)
     if not amounts and seconds is None:
-        raise typer.BadParameter("Nothing to change. Give a flag such as --cpu 2 or --expires 8h.")
+        raise typer.BadParameter(
+            "There is nothing to change. Give a flag, such as --cpu 2 or --expires 8h."
+        )
     with connect() as client:
         changed = client.update_reservation(reservation, amounts or None, expires_in=seconds)
     print_allocation(changed, output)
@@ -100,7 +105,7 @@ def release(reservation: ReservationId) -> None:
     """Release a reservation."""
     with connect() as client:
         client.release(reservation)
-    print(clean(f"released {reservation}"))
+    print(clean(f"Reservation {reservation} released."))
 
 
 def print_allocation(shown: Allocation, output: Output) -> None:

@@ -1,4 +1,4 @@
-"""Inspect the servers and the duties that they lead."""
+"""Show the servers, and which of them leads."""
 
 import typer
 

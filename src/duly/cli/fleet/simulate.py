@@ -11,6 +11,7 @@ import typer
 from duly.cli.connect import print_notice
 from duly.cli.output.printing import Output, OutputFlag, print_json, print_lines
 from duly.errors import ConfigError
+from duly.model.wording import either
 
 if TYPE_CHECKING:
     from duly.sim.report import Report
@@ -55,7 +56,7 @@ def simulate(
     """
     if output in (Output.CSV, Output.ID):
         raise typer.BadParameter(
-            "Figures are not a list of tasks; use json.", param_hint="--output"
+            "figures are not a list of tasks. Use table or json.", param_hint="--output"
         )
     from duly.sim.fleet_options import FleetOptions
     from duly.sim.picture import draw
@@ -64,9 +65,14 @@ def simulate(
 
     policies, counts = _policies(policy), _node_counts(nodes)
     if tenants not in ("user", "group"):
-        raise typer.BadParameter("Tenants are by user or group.", param_hint="--tenants")
+        raise typer.BadParameter(
+            f"{tenants[:40]!r} is unknown. Use user or group.", param_hint="--tenants"
+        )
     if picture is not None and len(policies) * len(counts) > 1:
-        raise typer.BadParameter("Draw one policy and one number of nodes.", param_hint="--picture")
+        raise typer.BadParameter(
+            "it shows one simulation. Give one policy and one number of nodes.",
+            param_hint="--picture",
+        )
     reports = []
     for count in counts:
         loaded = load(
@@ -93,7 +99,7 @@ def _policies(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if unknown := [name for name in names if name not in POLICIES]:
         raise typer.BadParameter(
-            f"There is no policy {unknown[0]!r}; there are {', '.join(POLICIES)}.",
+            f"there is no policy {unknown[0][:40]!r}. Use {either(POLICIES)}.",
             param_hint="--policy",
         )
     return list(dict.fromkeys(names))
@@ -105,11 +111,14 @@ def _node_counts(text: str | None) -> Sequence[int | None]:
     first, dots, last = text.partition("..")
     bounds = (first, last) if dots else (first, first)
     if not all(each.isascii() and each.isdigit() for each in bounds):
-        raise typer.BadParameter("Use a number, or a range like 90..110.", param_hint="--nodes")
+        raise typer.BadParameter(
+            f"{text[:40]!r} is not a number. Give one, or a range like 90..110.",
+            param_hint="--nodes",
+        )
     low, high = map(int, bounds)
     if not 1 <= low <= high < low + MAX_RUNS:
         raise typer.BadParameter(
-            f"The first number is at least 1, and there are at most {MAX_RUNS}.",
+            f"{text[:40]!r} is not a range of 1 to {MAX_RUNS} numbers. Write it like 90..110.",
             param_hint="--nodes",
         )
     return range(low, high + 1)

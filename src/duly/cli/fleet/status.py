@@ -15,7 +15,9 @@ def status(tenant: TenantFlag = None, output: OutputFlag = Output.TABLE) -> None
     key sees nodes and capacity.
     """
     if output in (Output.CSV, Output.ID):
-        raise typer.BadParameter("The status is not a list; use json.", param_hint="--output")
+        raise typer.BadParameter(
+            "the status is not a list. Use table, json or jsonl.", param_hint="--output"
+        )
     with connect() as client:
         overview = client.status(tenant=tenant)
         url = client.server_url

@@ -14,6 +14,8 @@ from duly.client.shapes.graph_shapes import Graph, TaskGraph
 from duly.client.sync import Client
 from duly.errors import NotFound
 
+GIVE_ID = "Give the ID of a graph, or a task ID from 'duly list'."
+
 
 class GraphOutput(StrEnum):
     """The output formats of a graph."""
@@ -30,7 +32,7 @@ def graph(
         str | None,
         typer.Argument(
             metavar="ID",
-            help="A graph, or a task to show with its upstream and downstream tasks, by id or "
+            help="A graph, or a task to show with its upstream and downstream tasks, by ID or "
             "name. [default: the graph or task last submitted from here]",
         ),
     ] = None,
@@ -59,7 +61,7 @@ def graph(
 
         print("\n".join((as_dot if output is GraphOutput.DOT else as_mermaid)(tasks)))
     if found["more"]:
-        print_notice("There are more tasks than are shown here.")
+        print_notice("There are more tasks than are shown here. List them with: duly list")
 
 
 def _find_graph(client: Client, id_: str | None) -> tuple[Graph | TaskGraph, str, str | None]:
@@ -73,11 +75,11 @@ def _find_graph(client: Client, id_: str | None) -> tuple[Graph | TaskGraph, str
     except NotFound:
         if id_ is None:
             raise
-        raise NotFound(f"There is no graph or task {id_[:60]}.") from None
+        raise NotFound(f"There is no graph or task {id_[:60]!r}. {GIVE_ID}") from None
     try:
         neighbourhood = client.get_task_graph(task_id)
     except NotFound:
-        raise NotFound(f"There is no graph or task {task_id[:60]}.") from None
+        raise NotFound(f"There is no graph or task {task_id[:60]!r}. {GIVE_ID}") from None
     if id_ is None and neighbourhood["graph"] is not None:
         whole = client.get_graph(neighbourhood["graph"])
         return whole, _graph_title(whole), None

@@ -10,10 +10,11 @@ from duly.cli.output.printing import Output, print_value
 from duly.client.shapes.graph_shapes import PauseCounts
 from duly.client.sync import Client
 from duly.errors import NotFound
+from duly.model.wording import count_of
 
 GraphFlag = Annotated[
     str | None,
-    typer.Option("--graph", metavar="ID", help="All tasks of this graph, by its id or name."),
+    typer.Option("--graph", metavar="ID", help="All tasks of this graph, by its ID or name."),
 ]
 
 
@@ -21,21 +22,21 @@ def pause_graph(client: Client, graph: str, output: Output) -> None:
     """Pause a graph, and print how many of its tasks were paused."""
     with naming_graph_of_task(client, graph):
         paused = client.pause_graph(graph)
-    print_counts(describe_paused(paused, f" of {graph}"), paused, output)
+    print_counts(describe_paused(paused, f" of graph {graph}"), paused, output)
 
 
 def resume_graph(client: Client, graph: str, output: Output) -> None:
     """Resume a paused graph, and print how many of its tasks were resumed."""
     with naming_graph_of_task(client, graph):
         count = client.resume_graph(graph)
-    print_counts(f"resumed {_task_count(count)} of {graph}", {"resumed": count}, output)
+    print_counts(_describe(count, graph, "resumed"), {"resumed": count}, output)
 
 
 def cancel_graph(client: Client, graph: str, output: Output) -> None:
     """Cancel the live tasks of a graph, and print how many."""
     with naming_graph_of_task(client, graph):
         count = client.cancel_graph(graph)
-    print_counts(f"cancelled {_task_count(count)} of {graph}", {"cancelled": count}, output)
+    print_counts(_describe(count, graph, "cancelled"), {"cancelled": count}, output)
 
 
 @contextmanager
@@ -49,16 +50,16 @@ def naming_graph_of_task(client: Client, graph: str) -> Iterator[None]:
             whole = client.get_task(graph)["graph"]
         if whole is None:
             raise
-        raise NotFound(f"{graph} is a task of graph {whole}; give the graph's id.") from None
+        raise NotFound(f"{graph} is a task of graph {whole}. Give the ID of the graph.") from None
 
 
 def describe_paused(paused: PauseCounts, of: str = "") -> str:
     """Return a sentence with how many tasks were paused and how many keep running."""
-    sentence = f"paused {_task_count(paused['paused'])}{of}"
+    sentence = f"{count_of(paused['paused'], 'task')}{of} paused"
     if paused["running"]:
         runs = "1 keeps" if paused["running"] == 1 else f"{paused['running']} keep"
         sentence += f"; {runs} running"
-    return sentence
+    return f"{sentence}."
 
 
 def print_counts(sentence: str, counts: Mapping[str, object], output: Output) -> None:
@@ -69,5 +70,5 @@ def print_counts(sentence: str, counts: Mapping[str, object], output: Output) ->
         print_value(dict(counts), output)
 
 
-def _task_count(count: int) -> str:
-    return f"{count} task{'' if count == 1 else 's'}"
+def _describe(count: int, graph: str, verb: str) -> str:
+    return f"{count_of(count, 'task')} of graph {graph} {verb}."

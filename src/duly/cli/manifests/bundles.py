@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from duly.cli.connect import connect
-from duly.cli.manifests.manifest import Manifest
+from duly.cli.manifests.manifest import Manifest, problem_of
 from duly.client.shapes.task_shapes import TaskFields
 from duly.errors import Invalid, TooLarge
 
@@ -25,6 +25,6 @@ def upload_bundles(manifest: Manifest) -> Manifest:
                     uploaded[bundle] = client.upload(bundle)
             except (Invalid, TooLarge) as error:
                 within = "" if manifest.kind == "task" else f"tasks[{index}]."
-                raise manifest.explain(Invalid(f"{within}bundle", error.message)) from None
+                raise manifest.explain(Invalid(f"{within}bundle", problem_of(error))) from None
             tasks.append({**task, "artifact": uploaded[bundle]})
     return replace(manifest, tasks=tasks, bundles=())

@@ -41,8 +41,10 @@ class Document:
         return positions
 
     def error(self, path: Path, message: str, name: str = "") -> Invalid:
-        """Return the error for the value at `path`, with its place."""
-        return Invalid(name, f"{self.source}, {nearest(self.positions, path)}: {message}")
+        """Return the error for the value at `path`; its message begins with the place."""
+        error = Invalid("", f"{self.source}, {nearest(self.positions, path)}: {message}")
+        error.field = error.details["field"] = name
+        return error
 
 
 def read_document(name: str, is_text: IsText) -> Document:
@@ -68,10 +70,10 @@ def _read_text(name: str, source: str) -> str:
                 data = opened.read(MAX_MANIFEST_BYTES + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise Invalid("", f"Cannot read {source}: {why}.") from error
+        raise Invalid("", f"{source} cannot be read: {why}.") from error
     if len(data) > MAX_MANIFEST_BYTES:
         raise Invalid(
-            "", f"{source} is larger than {MAX_MANIFEST_BYTES // 2**20} MiB; submit it in parts."
+            "", f"{source} is larger than {MAX_MANIFEST_BYTES // 2**20} MiB. Submit it in parts."
         )
     try:
         return data.decode("utf-8-sig")

@@ -45,7 +45,7 @@ def find_positions(text: str) -> Positions:
             case quoted, _Open(is_object=True, name=None):
                 top.name = str(json.loads(quoted))
                 if top.name in top.names:
-                    raise FileError(at, f"{top.name[:60]!r} is repeated.")
+                    raise FileError(at, f"{top.name[:60]!r} occurs twice. Write it once.")
                 top.names.add(top.name)
                 positions[top.next_path] = at
             case begin, _:

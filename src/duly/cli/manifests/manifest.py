@@ -51,10 +51,13 @@ class Manifest:
     def explain(self, error: Invalid | TooLarge) -> Invalid:
         """Return a server's error in terms of the manifest, with the place of the field."""
         name = self._field_of(error)
-        message = TASK_NAME.sub(
-            lambda match: format_path(self._path_of_task(int(match[1]))), error.message
+        path = self._path_of(name)
+        problem = TASK_NAME.sub(
+            lambda match: format_path(self._path_of_task(int(match[1]))), problem_of(error)
         )
-        return self.document.error(self._path_of(name), message, name)
+        is_prefixed = problem_of(error) != error.message
+        message = f"{format_path(path)}: {problem}" if is_prefixed and path else problem
+        return self.document.error(path, message, name)
 
     def _field_of(self, error: Invalid | TooLarge) -> str:
         """Return the field of an error, also of an unknown artifact, which names no task."""
@@ -103,6 +106,11 @@ def read_manifest(name: str) -> Manifest:
         raise document.error(error.path, message, path) from None
 
 
+def problem_of(error: Invalid | TooLarge) -> str:
+    """Return the message of an error without the name of its field."""
+    return error.message.removeprefix(f"{error.details.get('field')}: ")
+
+
 class ManifestError(Exception):
     """An error at a path of the manifest."""
 
@@ -130,16 +138,16 @@ def _is_text(path: Path) -> bool:
 def _manifest(document: Document, base: File) -> Manifest:
     value = document.value
     if value is None:
-        raise ManifestError((), "it is empty; write a task, a list of tasks, or a graph.")
+        raise ManifestError((), "it is empty. Write a task, a list of tasks, or a graph.")
     if isinstance(value, list):
         tasks = [_task(item, (index,)) for index, item in enumerate(value)]
         if not tasks:
-            raise ManifestError((), "the list is empty; add at least one task.")
+            raise ManifestError((), "the list is empty. Add at least one task.")
         bundles = [_bundle(task, (index,), base) for index, task in enumerate(tasks)]
         return Manifest("tasks", document, tasks, bundles=bundles)
     if not isinstance(value, dict):
         raise ManifestError(
-            (), f"it is {_type_name(value)}; write a task, a list of tasks, or a graph."
+            (), f"it is {_type_name(value)}. Write a task, a list of tasks, or a graph."
         )
     if "tasks" not in value:
         task = _task(value, ())
@@ -189,10 +197,10 @@ def _task(
     payloads = [payload_field for payload_field in PAYLOAD_FIELDS if payload_field in fields]
     if len(payloads) > 1:
         raise ManifestError(
-            (*path, payloads[1]), f"{payloads[0]} is given already; use only one of them."
+            (*path, payloads[1]), f"{payloads[0]} is given, too. Give only one of them."
         )
     if not payloads and needs_work:
-        raise ManifestError(path, "there is nothing to run; add a command, or a script under run:.")
+        raise ManifestError(path, "there is nothing to run. Add a command, or a script under run:.")
     if "run" in fields:
         fields["source"] = _script(fields.pop("run"), (*path, "run"))
     if not (is_bundled or "bundle" in fields or "artifact" in fields):
@@ -219,9 +227,9 @@ def _bundle(task: TaskFields, path: Path, base: File, shared: File | None = None
     elif not isinstance(folder, str) or not folder or "\0" in folder:
         raise ManifestError(here, "it must be the path of a folder or a tar archive.")
     elif "artifact" in task:
-        raise ManifestError(here, "artifact is given already; use only one of them.")
+        raise ManifestError(here, "artifact is given, too. Give only one of them.")
     elif path != ("defaults",) and "command" not in task:
-        raise ManifestError(here, "a bundle needs a command to run in it.")
+        raise ManifestError(here, "it needs a command to run in it. Add command:.")
     elif not (bundle := base / folder).exists():
         raise ManifestError(here, f"{str(bundle)!r} does not exist.")
     if (
@@ -257,8 +265,8 @@ def _check_names(
     for name in value:
         if name not in names:
             matches = difflib.get_close_matches(name[:60], [*names, *meant], n=1)
-            hint = f"; did you mean {matches[0]}?" if matches else "."
-            raise ManifestError((*path, name), f"{what} has no field of that name{hint}")
+            hint = f" Did you mean {matches[0]!r}?" if matches else ""
+            raise ManifestError((*path, name), f"{what} has no such field.{hint}")
 
 
 def _type_name(value: Any) -> str:

@@ -100,12 +100,12 @@ class _Builder:
         for event in events:
             at = _position(event.start_mark)
             if getattr(event, "tag", None) is not None:
-                raise FileError(at, f"the tag {event.tag[:60]!r} is not allowed; remove it.")
+                raise FileError(at, f"the tag {event.tag[:60]!r} is not allowed. Remove it.")
             match type(event).__name__:
                 case "DocumentStartEvent":
                     self._documents += 1
                     if self._documents > 1:
-                        raise FileError(at, "only one document is allowed; write a list of tasks.")
+                        raise FileError(at, "only one document is allowed. Write a list of tasks.")
                 case "ScalarEvent":
                     self._scalar(event, at)
                 case "SequenceStartEvent":
@@ -187,7 +187,7 @@ class _Builder:
 
 def _name(text: str, top: _Collection, at: Position) -> str:
     if text in top.names:
-        raise FileError(at, f"{text[:60]!r} is repeated.")
+        raise FileError(at, f"{text[:60]!r} occurs twice. Write it once.")
     top.names.add(text)
     return text
 

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from duly.cli.exit_codes import signal_of
-from duly.cli.output.text import format_age, format_span, format_time
+from duly.cli.exit_codes import format_memory, lost_clause, signal_of
+from duly.cli.output.text import format_age, format_span, format_time, localise_times
 from duly.client.shapes.task_shapes import Audit, Drift, Node, RetryTerms, Status, Task
 from duly.duration import format_duration
 from duly.model.numerals import format_number
+from duly.model.wording import cpu_noun
 
 Pairs = Iterator[tuple[str, str]]
 NOT_STARTED = frozenset({"scheduled", "blocked", "waiting", "paused"})
@@ -32,7 +33,7 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "id", task["id"]
     yield "name", task["name"] or ""
     yield "status", task["status"]
-    yield "why", reason_message(task)
+    yield "why", localise_times(reason_message(task), now)
     yield "progress", _progress(task, now)
     yield "command", _command(task)
     yield "bundle", str(task.get("artifact") or "")
@@ -49,7 +50,8 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     if usage := task["usage"]:
         yield (
             "used",
-            f"{usage['cpu_seconds']:.1f}s of cpu, {usage['peak_memory_mb']:.0f} MiB at most",
+            f"{usage['cpu_seconds']:.1f} s of CPU time, peak memory "
+            f"{format_memory(usage['peak_memory_mb'])}",
         )
     yield "tier", task["tier"] or ""
     yield "resources", format_resources(task["resources"])
@@ -82,7 +84,7 @@ def node_details(node: Node, now: datetime) -> Pairs:
     if enforcement := node.get("enforcement"):
         yield "limits", "\n".join(f"{kind}: {how}" for kind, how in enforcement.items())
     if shortage := node.get("shortage"):
-        yield "short of", f"{shortage}; it gets no new tasks for now"
+        yield "short of", f"{shortage}; it takes no new tasks until it has more"
     yield "last heartbeat", format_time(node["last_heartbeat_at"], now) or "never"
 
 
@@ -145,18 +147,18 @@ def short_reason(task: Task) -> str:
 def format_resources(
     resources: Mapping[str, Any], capacity: Mapping[str, Any] | None = None
 ) -> str:
-    """Format resources: "1.5 cpu, 512 MiB memory, 2 gpu".
+    """Format resources: "1.5 CPUs, 512 MiB memory, 2 gpu".
 
-    With `capacity`, kinds that it has are shown even when nothing is left: "0 cpu".
+    With `capacity`, kinds that it has are shown even when nothing is left: "0 CPUs".
     """
     kinds = capacity or resources
     units = {
-        "cpu": "cpu",
+        "cpu": cpu_noun(resources.get("cpu", 0)),
         "memory_mb": "MiB memory",
         "disk_mb": "MiB disk",
-        "iops": "iops",
+        "iops": "IOPS",
         "bandwidth_mbps": "Mbit/s",
-        "ports": "ports",
+        "ports": "port" if resources.get("ports") == 1 else "ports",
     }
     parts = [
         f"{format_number(resources.get(kind, 0))} {unit}"
@@ -202,8 +204,8 @@ def _progress(task: Task, now: datetime) -> str:
 def _attempts(task: Task) -> str:
     if not task["attempt"]:
         return f"none of {task['max_attempts']} yet"
-    lost = f", {task['losses']} lost with their node" if task["losses"] else ""
-    return f"{task['attempt']} ({task['failures']} of {task['max_attempts']} failed{lost})"
+    failed = f"{task['failures']} of {task['max_attempts']} failed"
+    return f"{task['attempt']}; {failed}{lost_clause(task)}"
 
 
 def _retry(retry: RetryTerms | None) -> str:

@@ -17,4 +17,4 @@ CursorFlag = Annotated[
 def print_next_cursor(cursor: str | None) -> None:
     """Print to stderr how to get the next page, if there is one."""
     if cursor is not None:
-        print_notice(f"There are more: --cursor {cursor}")
+        print_notice(f"There are more. List the next page with --cursor {cursor}.")

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from duly.cli.exit_codes import format_memory
 from duly.cli.output.details import format_resources, reason_message, short_reason
 from duly.cli.output.text import clean, format_age, format_percent, format_span, format_time
 from duly.client.shapes.attempt_shapes import ListedAttempt
@@ -164,8 +165,8 @@ def _attempt_row(attempt: Attempt, now: datetime) -> Sequence[str]:
         attempt["node"] or "",
         format_age(attempt["started_at"], now),
         format_span(attempt["started_at"], end) if attempt["started_at"] else "",
-        f"{usage['cpu_seconds']:.1f}s" if usage else "",
-        f"{usage['peak_memory_mb']:.0f} MiB" if usage else "",
+        f"{usage['cpu_seconds']:.1f} s" if usage else "",
+        format_memory(usage["peak_memory_mb"]) if usage else "",
         reason_message(attempt),
     )
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from duly.duration import format_duration
 
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UTC_TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -34,7 +35,7 @@ def parse_time(time: str | None) -> datetime | None:
 
 
 def format_age(time: str | None, now: datetime) -> str:
-    """Format a time relative to now: "3m ago", "in 2h"."""
+    """Format a time relative to now: "3 min ago", "in 2 h"."""
     at = parse_time(time)
     if at is None:
         return ""
@@ -56,6 +57,19 @@ def format_time(time: str | None, now: datetime) -> str:
     return f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z} ({format_age(time, now)})"
 
 
+def format_moment(time: str | datetime, now: datetime) -> str:
+    """Format a time in a sentence: "20:09:21 (in 60 min)", with the date unless it is today."""
+    at = (datetime.fromisoformat(time) if isinstance(time, str) else time).astimezone()
+    is_today = at.date() == now.astimezone().date()
+    shown = f"{at:%H:%M:%S}" if is_today else f"{at:%Y-%m-%d %H:%M:%S}"
+    return f"{shown} ({format_age(at.isoformat(), now)})"
+
+
+def localise_times(message: str, now: datetime) -> str:
+    """Return a server's message with its UTC times in the local timezone."""
+    return UTC_TIME.sub(lambda match: format_moment(match[0], now), message)
+
+
 def format_span(start: str | None, end: str | None) -> str:
     """Format the duration from `start` to `end`."""
     first, last = parse_time(start), parse_time(end)
@@ -73,12 +87,12 @@ def format_percent(fraction: float | None) -> str:
 
 
 def format_coarse_duration(duration: timedelta) -> str:
-    """Format a duration in its largest unit: 45s, 3m, 2h, 5d."""
+    """Format a duration in its largest unit: 45 s, 3 min, 2 h, 5 d."""
     seconds = duration.total_seconds()
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * size or (unit != "m" and seconds >= size):
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:.0f}s"
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def now() -> datetime:

@@ -7,6 +7,7 @@ from typing import Self
 
 from duly.cli.connect import print_notice
 from duly.cli.output.details import NOT_STARTED, reason_message
+from duly.cli.output.text import localise_times, now
 from duly.client.sync import Client
 from duly.errors import DulyError
 
@@ -49,4 +50,4 @@ class WaitingNotice:
                 return
             if task["status"] in NOT_STARTED and (reason := reason_message(task)) != last_reason:
                 last_reason = reason
-                print_notice(f"{task['status']}: {reason}")
+                print_notice(f"{task['status']}: {localise_times(reason, now())}")

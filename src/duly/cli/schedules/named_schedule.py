@@ -20,7 +20,9 @@ class TakesNameAndCommand(TakesCommand):
         rest = super().parse_args(ctx, args)
         if name is not None:
             if ctx.params.get("name") is not None:
-                raise BadParameter("The name was given twice.", ctx=ctx, param_hint="--name")
+                raise BadParameter(
+                    "the name is given twice. Give it once.", ctx=ctx, param_hint="--name"
+                )
             ctx.params["name"] = name
         return rest
 

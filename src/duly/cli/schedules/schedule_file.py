@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from duly.cli.manifests.bundles import upload_bundles
-from duly.cli.manifests.manifest import Manifest, read_manifest
+from duly.cli.manifests.manifest import Manifest, problem_of, read_manifest
 from duly.client.shapes.schedule_shapes import GraphFields, ScheduleFields
 from duly.client.shapes.task_shapes import TaskFields
 from duly.errors import Invalid, TooLarge
@@ -27,13 +27,13 @@ def apply_manifest(file: str, schedule: ScheduleFields, task: TaskFields) -> Man
     """Set the task or graph of a schedule from a manifest; other task flags are refused."""
     if others := sorted(task.keys() - {"name"}):
         raise typer.BadParameter(
-            f"The file defines the task; set {others[0].replace('_', ' ')} there.",
+            f"the file defines the task. Set {others[0]} there.",
             param_hint="--file",
         )
     manifest = upload_bundles(read_manifest(file))
     if manifest.kind == "tasks":
         raise typer.BadParameter(
-            "A schedule submits one task or a graph, not a list: name the tasks under `tasks:`.",
+            "a schedule submits one task or a graph, not a list. Name the tasks under 'tasks:'.",
             param_hint="--file",
         )
     if manifest.kind == "task":
@@ -59,4 +59,4 @@ def locating_errors(manifest: Manifest | None) -> Iterator[None]:
         if manifest is None or not (field == what or field.startswith(f"{what}.")):
             raise
         within = field.removeprefix(what).removeprefix(".")
-        raise manifest.explain(Invalid(within, error.message.removeprefix(f"{what}: "))) from None
+        raise manifest.explain(Invalid(within, problem_of(error))) from None

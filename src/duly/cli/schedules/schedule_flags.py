@@ -15,9 +15,11 @@ from typer import BadParameter, Option
 from duly.cli.local_timezone import local_timezone
 from duly.cli.tasks.flags import TaskFlags, with_flags
 from duly.cli.tasks.request import is_duration, parse_instant, parse_seconds, task_fields
+from duly.cli.written_flags import as_written
 from duly.client.shapes.schedule_shapes import ScheduleFields
 from duly.client.shapes.task_shapes import TaskFields
 from duly.errors import Invalid
+from duly.model.wording import either
 
 CLEAR = "none"
 CLOCK_RECURRENCES = ("daily", "weekly", "monthly", "annually", "cron")
@@ -41,7 +43,7 @@ class WhenFlags:
     annually: Annotated[
         str | None, Option(metavar="12-24@06:30", help="Fire on this day of every year.")
     ] = None
-    every: Annotated[str | None, Option(metavar="PT3H", help="Fire at an interval: 15m, 3h.")] = (
+    every: Annotated[str | None, Option(metavar="TIME", help="Fire at an interval: 15m, 3h.")] = (
         None
     )
     cron: Annotated[
@@ -51,7 +53,7 @@ class WhenFlags:
         str | None,
         Option(
             metavar="ZONE",
-            help="Timezone, such as Europe/Berlin. [default: yours]",
+            help="Timezone of these times, such as Europe/Berlin. [default: yours]",
         ),
     ] = None
     start: Annotated[
@@ -75,11 +77,13 @@ class PolicyFlags(WhenFlags):
 
     overlap: Annotated[
         Literal["skip", "queue", "cancel_other", "allow"] | None,
-        Option(help="If an earlier occurrence has not ended. [default: skip]"),
+        Option(help="What to do if an earlier occurrence has not ended. [default: skip]"),
     ] = None
     misfire: Annotated[
         Literal["skip", "once", "all"] | None,
-        Option(help="If fire times were missed. [default: once]"),
+        Option(
+            help="What to do if fire times were missed, as while Duly was down. [default: once]"
+        ),
     ] = None
 
 
@@ -87,7 +91,9 @@ class PolicyFlags(WhenFlags):
 class ScheduleFlags(TaskFlags, PolicyFlags):
     """The flags of a schedule and of its task."""
 
-    name: Annotated[str | None, Option(help="Name of the schedule and of its tasks.")] = None
+    name: Annotated[
+        str | None, Option(metavar="NAME", help="Name of the schedule and of its tasks.")
+    ] = None
     run_at: Annotated[
         str | None,
         Option(
@@ -121,8 +127,7 @@ def when_fields(flags: WhenFlags) -> ScheduleFields:
     ]
     if len(recurrences) > 1:
         raise BadParameter(
-            "Only one of them can be given.",
-            param_hint=" and ".join(f"--{recurrence}" for recurrence in recurrences),
+            f"Give only one of {either((f'--{name}' for name in recurrences), 'and')}."
         )
     values: dict[str, Any] = {recurrence: getattr(flags, recurrence) for recurrence in recurrences}
     if flags.every is not None:
@@ -146,9 +151,8 @@ def add_local_timezone(fields: ScheduleFields) -> None:
     zone = local_timezone()
     if zone is None:
         raise BadParameter(
-            "The name of your timezone cannot be found out. Give it, such as "
-            "--timezone Europe/Berlin or --timezone UTC.",
-            param_hint="--timezone",
+            "The name of your timezone is unknown. Give it, as in --timezone Europe/Berlin or "
+            "--timezone UTC."
         )
     fields["timezone"] = zone
 
@@ -161,10 +165,8 @@ def schedule_fields(
     task = task_fields(flags, command, now=now)
     if (run_at := task.pop("run_at", None)) is not None:
         if recurrences := [recurrence for recurrence in RECURRENCES if recurrence in values]:
-            raise BadParameter(
-                "Only one of them can be given.",
-                param_hint=f"--{recurrences[0]} and {'--in' if flags.run_in else '--run-at'}",
-            )
+            once = "--in" if flags.run_in else as_written("--run-at")
+            raise BadParameter(f"Give only one of --{recurrences[0]} and {once}.")
         values["run_at"] = run_at
     if (name := task.get("name")) is not None:
         values["name"] = name
@@ -178,8 +180,8 @@ def schedule_fields(
 def require_when(values: ScheduleFields) -> None:
     """Refuse a schedule without a recurrence."""
     if "run_at" not in values and not any(recurrence in values for recurrence in RECURRENCES):
-        recurrences = ", ".join(f"--{recurrence}" for recurrence in RECURRENCES)
-        raise BadParameter(f"No recurrence was given. Give one of {recurrences} or --run-at.")
+        flags = either([*(f"--{recurrence}" for recurrence in RECURRENCES), "--run-at"])
+        raise BadParameter(f"The schedule needs a recurrence. Give one of {flags}.")
 
 
 def has_any_flag(flags: WhenFlags) -> bool:

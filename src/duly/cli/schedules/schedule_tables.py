@@ -7,7 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from duly.cli.output.tables import print_table
-from duly.cli.output.text import format_time, parse_time
+from duly.cli.output.text import format_moment, format_time, parse_time
 from duly.cli.schedules.schedule_flags import CLOCK_RECURRENCES
 from duly.client.shapes.schedule_shapes import Occurrence, Schedule
 from duly.duration import format_duration
@@ -63,7 +63,7 @@ def _pairs(item: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def format_recurrence(item: Schedule) -> str:
-    """Format the recurrence of a schedule: "daily 06:30", "every 3h", "cron 0 6 * * mon"."""
+    """Format the recurrence of a schedule: "daily 06:30", "every 3 h", "cron 0 6 * * mon"."""
     if item["every"] is not None:
         return f"every {_format_duration(item['every'])}"
     if (at := parse_time(item["run_at"])) is not None:
@@ -163,7 +163,7 @@ def _format_duration(value: float | str) -> str:
     """Format seconds; whole ones without a fraction."""
     if isinstance(value, str):
         return value
-    return format_duration(timedelta(seconds=value)).replace(".0s", "s")
+    return format_duration(timedelta(seconds=value)).replace(".0 s", " s")
 
 
 def _format_value(value: Any) -> str:
@@ -173,9 +173,17 @@ def _format_value(value: Any) -> str:
 
 
 def describe_created(item: Schedule, now: datetime) -> str:
-    """Return a sentence with a new schedule's id, recurrence and first fire time."""
-    first = format_time(item["next_run_at"], now)
+    """Return a sentence with a new schedule's ID, recurrence and first fire time."""
     when = format_recurrence(item)
     if item["every"] is None and item["run_at"] is None:
         when = f"{when} ({item['timezone']})"
-    return f"created {item['id']}, {when}: fires first {first}"
+    return f"Schedule {item['id']} created: {when}. {describe_next_run(item, now, 'It first runs')}"
+
+
+def describe_next_run(item: Schedule, now: datetime, words: str = "It next runs") -> str:
+    """Return a sentence with the next fire time of a schedule, or why there is none."""
+    if item["paused"]:
+        return "It is paused."
+    if item["next_run_at"] is None:
+        return "It does not run again."
+    return f"{words} at {format_moment(item['next_run_at'], now)}."

@@ -42,7 +42,7 @@ schedule = typer.Typer(
 ScheduleId = Annotated[
     str,
     typer.Argument(
-        metavar="ID", help="The schedule's id or name.", autocompletion=complete_schedule
+        metavar="ID", help="The schedule's ID or name.", autocompletion=complete_schedule
     ),
 ]
 COLUMNS = (
@@ -70,6 +70,7 @@ Examples:
   duly schedule create --every 15m --overlap skip --cap 10m --script ./sync.sh
   duly schedule create --cron '0 9 * * mon-fri' --tier regular -- /usr/bin/true
   duly schedule create --daily 02:00 --overlap queue -f nightly.yaml"""
+NO_SCHEDULES = f"No schedules yet. Create one: {EXAMPLE}"
 PAYLOAD_FIELDS = ("command", "source", "script_path")
 SHOWN_TIMES = 5
 """How many past and how many future fire times `show` prints."""
@@ -128,7 +129,7 @@ def list_schedules(
     if output is not Output.TABLE:
         print_items(page["items"], page["next_cursor"], output, COLUMNS)
     elif not page["items"]:
-        print("No schedules.")
+        print("No schedules." if user or due_before else NO_SCHEDULES)
     else:
         from duly.cli.schedules.schedule_tables import print_schedules
 
@@ -182,7 +183,7 @@ def history(
             zone = client.get_schedule(schedule)["timezone"]
         statuses = read_statuses(client, schedule, past, limit, cursor)
     if not past:
-        print("It has not fired yet; `duly schedule next` shows when it will.")
+        print(f"It has not fired yet. See when it will with: duly schedule next {schedule}")
         return
     from duly.cli.schedules.schedule_tables import print_occurrences
 
@@ -197,8 +198,8 @@ def next_times(
     schedule: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ID]",
-            help="The schedule's id or name; without it, give a recurrence as for `create`.",
+            metavar="ID",
+            help="The schedule's ID or name; or else a recurrence, such as --daily 06:30.",
             autocompletion=complete_schedule,
         ),
     ] = None,
@@ -214,8 +215,7 @@ def next_times(
     since = None if after is None else parse_future("--after", after, now())
     if (schedule is None) == (not has_any_flag(flags)):
         raise typer.BadParameter(
-            "Give either the ID of a schedule, or a recurrence such as --daily 06:30.",
-            param_hint="ID",
+            "Give either the ID of a schedule, or a recurrence such as --daily 06:30."
         )
     with connect() as client, marking_cron_errors(flags.cron):
         if schedule is None:
@@ -259,7 +259,7 @@ def update(
         changes["next_run_at"] = parse_future("--next-run", next_run, now())
     add_bundle(flags.bundle, task, needs_command=file is not None)
     if not changes and not task:
-        raise typer.BadParameter("Nothing to change. Give a flag such as --daily 07:00.")
+        raise typer.BadParameter("There is nothing to change. Give a flag, such as --daily 07:00.")
     with connect() as client, marking_cron_errors(flags.cron), locating_errors(manifest):
         if manifest is None and task:
             changes.update(change_task(client.get_schedule(schedule)["task"], task))
@@ -291,9 +291,9 @@ def run(schedule: ScheduleId, output: OutputFlag = Output.TABLE) -> None:
     if output is not Output.TABLE:
         print_value(created, output)
     elif ids:
-        print(f"submitted graph {created['id']}; to show it: duly graph {created['id']}")
+        print(f"Graph {created['id']} submitted. Show it with: duly graph {created['id']}")
     else:
-        print(f"submitted {created['id']}")
+        print(f"Task {created['id']} submitted.")
 
 
 @schedule.command()
@@ -305,7 +305,7 @@ def backfill(
     end: Annotated[str, typer.Option(metavar="TIME", help="End of the range, inclusive.")],
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Submit the occurrences missing in a past range, and print their ids."""
+    """Submit the occurrences missing in a past range, and print their IDs."""
     start_at, end_at = parse_instant("--start", start), parse_instant("--end", end)
     with connect() as client:
         ids = client.backfill_schedule(schedule, start_at, end_at)
@@ -314,9 +314,9 @@ def backfill(
     elif output is not Output.TABLE:
         print_items([{"id": item} for item in ids], None, output, ("id",))
     elif ids:
-        print("\n".join(f"submitted {item}" for item in ids))
+        print("\n".join(f"Task {item} submitted." for item in ids))
     else:
-        print("Nothing to backfill: no fire time in that range.")
+        print("There is nothing to backfill: no fire time is in that range.")
 
 
 @schedule.command()
@@ -324,7 +324,7 @@ def remove(schedule: ScheduleId) -> None:
     """Remove a schedule; tasks that it has submitted are not affected."""
     with connect() as client:
         client.remove_schedule(schedule)
-    print(f"removed {schedule}")
+    print(clean(f"Schedule {schedule} removed."))
 
 
 def list_past(
@@ -355,7 +355,7 @@ def change_task(old: dict[str, Any] | None, fields: TaskFields) -> ScheduleChang
         if fields.keys() == {"name"}:
             return {}
         raise typer.BadParameter(
-            "This schedule submits a graph; to change it, give the manifest with -f."
+            "This schedule submits a graph. To change it, give a manifest with -f FILE."
         )
     return {"task": merge_task_fields(old or {}, fields)}
 
@@ -374,10 +374,10 @@ def print_changed(verb: str, changed: Schedule, output: Output) -> None:
     if output is not Output.TABLE:
         print_value(changed, output, COLUMNS)
         return
-    from duly.cli.schedules.schedule_tables import format_next_run, format_recurrence
+    from duly.cli.schedules.schedule_tables import describe_next_run, format_recurrence
 
-    after = "" if changed["paused"] else f"; fires next {format_next_run(changed, now())}"
-    print(clean(f"{verb} {changed['id']}: {format_recurrence(changed)}{after}"))
+    after = "" if changed["paused"] else f" {describe_next_run(changed, now())}"
+    print(clean(f"Schedule {changed['id']} {verb}: {format_recurrence(changed)}.{after}"))
 
 
 def print_times(times: list[str], zone: str, output: Output) -> None:
@@ -389,7 +389,7 @@ def print_times(times: list[str], zone: str, output: Output) -> None:
     elif output is not Output.TABLE:
         print_items([{"time": item} for item in times], None, output, ("time",))
     elif not times:
-        print("It will not fire again.")
+        print("It does not fire again.")
     else:
         from duly.cli.schedules.schedule_tables import print_fire_times
 

@@ -30,7 +30,7 @@ def list_artifacts(
         items = named if output is Output.ID else page["items"]
         print_items(items, page["next_cursor"], output, COLUMNS)
     elif not page["items"]:
-        print("No artifacts.")
+        print("No artifacts yet. Upload files with a task: duly run --bundle FOLDER -- COMMAND")
     else:
         from duly.cli.output.tables import print_table
 
@@ -58,4 +58,4 @@ def remove(
     """Remove an artifact that no task and no schedule needs."""
     with connect() as client:
         client.remove_artifact(sha256)
-    print(f"removed {sha256}")
+    print(f"Artifact {sha256} removed.")

@@ -66,7 +66,9 @@ def attempts(
     admin lists those of all tenants, unless --tenant names one.
     """
     if output is Output.ID:
-        raise typer.BadParameter("Attempts have no ids of their own.", param_hint="--output")
+        raise typer.BadParameter(
+            "attempts have no IDs. Use table, json, jsonl or csv.", param_hint="--output"
+        )
     filters = _filters(user, name, outcome, since, tenant)
     if not (everything or filters or limit or cursor):
         with connect() as client:
@@ -74,7 +76,7 @@ def attempts(
         return
     if task is not None:
         raise typer.BadParameter(
-            "Give a task, or --all and filters for those of all tasks, not both.", param_hint="ID"
+            "Give either the ID of a task, or --all and filters for the attempts of all tasks."
         )
     with connect() as client:
         _print_page(read_page(client, filters, limit or DEFAULT_LIMIT, cursor), output)
@@ -122,7 +124,7 @@ def _print_attempts(found: list[Attempt], output: Output) -> None:
 
         print_attempts(found, now())
     else:
-        print("No attempts yet; `duly why` explains what the task waits for.")
+        print("No attempts yet. See what the task waits for with: duly why")
 
 
 def _print_page(page: TenantPage[ListedAttempt], output: Output) -> None:

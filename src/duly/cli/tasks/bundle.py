@@ -18,7 +18,7 @@ def add_bundle(bundle: Path | None, fields: TaskFields, *, needs_command: bool =
     command = fields.get("command")
     if command is None and needs_command:
         raise BadParameter(
-            "A bundle needs a COMMAND to run in it: --bundle ./job -- ./run.sh",
+            "it needs a COMMAND to run in it, as in: --bundle ./job -- ./run.sh",
             param_hint="--bundle",
         )
     if not bundle.exists():
@@ -35,12 +35,13 @@ def missing_program(bundle: Path, command: Sequence[str]) -> str | None:
     program = command[0] if command else ""
     is_name = program and "/" not in program and os.access(bundle / program, os.R_OK)
     if is_name and (bundle / program).is_file() and shutil.which(program) is None:
-        return f"To run a program of the bundle, write ./{program[:60]}: its folder is not in PATH."
+        name = program[:60]
+        return f"{name!r} is not in PATH. To run the program of the bundle, write ./{name}."
     if "/" not in program or program.startswith("/") or not bundle.is_dir():
         return None
     file = bundle / program
     if not file.is_file():
-        return f"{program[:60]!r} is not in {str(bundle)!r}; the command runs in its bundle."
+        return f"{program[:60]!r} is not in the bundle {str(bundle)!r}, in which the command runs."
     if not os.access(file, os.X_OK):
         return f"{program[:60]!r} is not executable. Fix it with: chmod +x {file}"
     return None

@@ -27,13 +27,17 @@ from duly.cli.tasks.tasks import (
 )
 from duly.client.shapes.task_shapes import Task, TaskFilter
 from duly.client.sync import Client
+from duly.model.wording import count_of
 
 DownstreamFlag = Annotated[
-    bool, typer.Option("--downstream", help="Include the tasks that were cancelled because of it.")
+    bool,
+    typer.Option(
+        "--downstream", help="Replay also the tasks that were cancelled because it failed."
+    ),
 ]
 CANCELLED = {
-    "cancelled": "cancelled {id}",
-    "running": "cancelling {id}: its processes are being stopped",
+    "cancelled": "Task {id} cancelled.",
+    "running": "Task {id} is being cancelled: its processes are being stopped.",
 }
 
 
@@ -51,7 +55,7 @@ def cancel(
     """Cancel tasks. Waiting tasks never start; running tasks are stopped."""
     filters = task_filter(status, name, label, since, tenant=tenant)
     if bool(filters) + bool(tasks) + bool(graph) > 1:
-        raise typer.BadParameter("Give only one of IDs, a filter or a graph.", param_hint="ID")
+        raise typer.BadParameter("Give only one of task IDs, a filter and --graph.")
     with connect() as client:
         if graph:
             cancel_graph(client, graph, output)
@@ -82,13 +86,13 @@ def cancel_by_filter(client: Client, filters: TaskFilter, output: Output, *, yes
     if output in (Output.JSON, Output.JSONL):
         print_value({"cancelled": count}, output)
     elif output is Output.TABLE:
-        print(f"cancelled {count} {'task' if count == 1 else 'tasks'}")
+        print(f"{count_of(count, 'task')} cancelled.")
 
 
 @with_task_flags
 def update(
     flags: TaskFlags,
-    task: Annotated[str, typer.Argument(metavar="ID", help="The task's id.")],
+    task: Annotated[str, typer.Argument(metavar="ID", help="The task's ID.")],
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Update a task that has not started yet."""
@@ -96,11 +100,11 @@ def update(
     tell_if_past(fields, now())
     add_bundle(flags.bundle, fields, needs_command=False)
     if not fields:
-        raise typer.BadParameter("Nothing to change. Give a flag such as --priority 5.")
+        raise typer.BadParameter("There is nothing to change. Give a flag, such as --priority 5.")
     with connect() as client:
         changed = client.update_task(task, **fields)
     if output is Output.TABLE:
-        print(f"updated {changed['id']}: {', '.join(fields)}")
+        print(f"Task {changed['id']} updated: {', '.join(fields)}.")
     else:
         print_value(changed, output)
 
@@ -123,11 +127,12 @@ def print_replayed(
     if output is not Output.TABLE:
         print_value(new, output)
         return
-    sentence = f"submitted {new['id']}, a replay of {old}"
+    sentence = f"Task {new['id']} submitted, a replay of {old}"
     if downstream and new["graph"]:
-        counts = client.get_graph(new["graph"])["counts"]
-        sentence += f", with {sum(counts.values()) - 1} that depend on it: graph {new['graph']}"
-    print(sentence)
+        others = sum(client.get_graph(new["graph"])["counts"].values()) - 1
+        depend = "depends" if others == 1 else "depend"
+        sentence += f", with {count_of(others, 'task')} that {depend} on it in graph {new['graph']}"
+    print(f"{sentence}.")
 
 
 def _format_filter_value(value: object) -> str:

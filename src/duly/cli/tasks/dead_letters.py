@@ -19,15 +19,19 @@ dead = typer.Typer(
     name="dead", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The tasks' ids.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="The tasks' IDs.")]
 ReasonFlag = Annotated[
     str | None, typer.Option(metavar="CODE", help="Only those with this reason code.")
 ]
 SinceFlag = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Only those that failed since: 1h ago, or a time."),
+    typer.Option(
+        metavar="TIME", help="Only those that failed since then: 1h (ago), or 2027-01-31T06:30."
+    ),
 ]
-AllFlag = Annotated[bool, typer.Option("--all", help="All that match the filters.")]
+AllFlag = Annotated[
+    bool, typer.Option("--all", help="All dead letters, or all that match --reason and --since.")
+]
 
 
 @dead.command("list")
@@ -56,14 +60,14 @@ def list_dead(
 
         print_tasks(letters, now())
         if more:
-            print_notice("There are more: --all lists them.")
+            print_notice("There are more. List them with --all.")
     else:
         print("No dead letters.")
 
 
 @dead.command()
 def show(
-    task: Annotated[str, typer.Argument(metavar="ID", help="The task's id.")],
+    task: Annotated[str, typer.Argument(metavar="ID", help="The task's ID.")],
     show_env: ShowEnvFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
@@ -106,7 +110,7 @@ def drop(
         for task in select_letters(client, tasks, reason, since, everything=everything):
             client.drop_dead_letter(task)
             if output is Output.TABLE:
-                print(f"dropped {task}")
+                print(f"Task {task} dropped from the dead letters.")
             else:
                 print_ids([{"id": task}])
 
@@ -122,10 +126,10 @@ def select_letters(
     """Return the selected ids, listed completely before the first is changed."""
     if tasks:
         if everything or reason or since:
-            raise typer.BadParameter("Give IDs or a filter, not both.", param_hint="ID")
+            raise typer.BadParameter("Give either task IDs or a filter, not both.")
         return tasks
     if not (everything or reason or since):
-        raise typer.BadParameter("Nothing was selected. Give IDs, --reason, --since, or --all.")
+        raise typer.BadParameter("Nothing is selected. Give task IDs, --reason, --since or --all.")
     from_then = parse_since("--since", since) if since else None
     letters: list[Task] = list(client.iter_dead_letters(reason=reason, since=from_then))
     if not letters:

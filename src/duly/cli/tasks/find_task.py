@@ -19,9 +19,11 @@ def task_to_read(client: Client, task: str | None) -> str:
         return task_or_last(client, task)
     found = client.list_tasks(name=task, limit=1)["items"]
     if not found:
-        raise NotFound(f"There is no task {task[:60]!r}. Give an id or a name from `duly list`.")
+        raise NotFound(
+            f"There is no task {task[:60]!r}. Give a task's ID or name from 'duly list'."
+        )
     age = format_age(found[0]["submitted_at"], now())
-    print_notice(f"{task}: task {found[0]['id']}, the latest of that name, submitted {age}.")
+    print_notice(f"{task!r} is task {found[0]['id']}, the latest of that name, submitted {age}.")
     return found[0]["id"]
 
 

@@ -36,7 +36,7 @@ ExtraFlag = Annotated[
 class ResourceFlags:
     """The flags for amounts of resources; None means not given."""
 
-    cpu: Annotated[float | None, Option(metavar="CORES", help="Cores, such as 0.5.")] = None
+    cpu: Annotated[float | None, Option(metavar="CPUS", help="CPUs, such as 0.5.")] = None
     memory: MemoryFlag = None
     disk: DiskFlag = None
     iops: IopsFlag = None
@@ -49,12 +49,17 @@ class ResourceFlags:
 class TaskFlags:
     """The flags of a task; None means not given."""
 
-    name: Annotated[str | None, Option(help="Name of the task.")] = None
+    name: Annotated[str | None, Option(metavar="NAME", help="Name of the task, to find it by.")] = (
+        None
+    )
     tier: Annotated[
-        str | None, Option(help="Resources by tier: basic, regular or premium. [default: basic]")
+        str | None,
+        Option(
+            metavar="NAME", help="Resources by tier: basic, regular or premium. [default: basic]"
+        ),
     ] = None
     cpu: Annotated[
-        float | None, Option(metavar="CORES", help="Cores, such as 0.5; overrides the tier.")
+        float | None, Option(metavar="CPUS", help="CPUs, such as 0.5; overrides the tier.")
     ] = None
     memory: MemoryFlag = None
     disk: DiskFlag = None
@@ -66,10 +71,15 @@ class TaskFlags:
     ] = None
     extra: ExtraFlag = None
     delay_tolerance: Annotated[
-        str | None, Option(metavar="TIME", help="How long the start may be delayed: 30s, 5m, 2h.")
+        str | None,
+        Option(
+            metavar="TIME",
+            help="How long the start may be delayed: 30s, 5m, 2h. [default: by your plan]",
+        ),
     ] = None
     category: Annotated[
-        str | None, Option(help="Category of work; sets the delay tolerance by your plan.")
+        str | None,
+        Option(metavar="NAME", help="Category of work, for which your plan has a delay tolerance."),
     ] = None
     execution_cap: Annotated[
         str | None,
@@ -77,12 +87,17 @@ class TaskFlags:
             "--execution-cap",
             "--cap",
             metavar="TIME",
-            help="Longest run time of an attempt: 30s, 5m, 2h.",
+            help="Longest run time of an attempt: 30s, 5m, 2h. [default: by your plan]",
         ),
     ] = None
     max_attempts: Annotated[
         int | None,
-        Option("--max-attempts", "--attempts", metavar="N", help="Attempts, including the first."),
+        Option(
+            "--max-attempts",
+            "--attempts",
+            metavar="N",
+            help="Most attempts, including the first. [default: 3; 1 for 'duly run']",
+        ),
     ] = None
     retry_delay: Annotated[
         str | None,
@@ -97,7 +112,7 @@ class TaskFlags:
     ] = None
     on_lost: Annotated[
         Literal["retry", "fail"] | None,
-        Option(help="What to do if its node is lost while it runs."),
+        Option(help="What to do if its node is lost while it runs. [default: retry]"),
     ] = None
     run_at: Annotated[
         str | None,
@@ -118,7 +133,8 @@ class TaskFlags:
             "--depends-on",
             "--after",
             metavar="ID,…",
-            help="Tasks that must succeed first; ID:failure or ID:always for other outcomes.",
+            help="Tasks that must succeed first; ID:failure for one that must fail, ID:always for "
+            "either.",
         ),
     ] = None
     idempotency_key: Annotated[
@@ -126,15 +142,22 @@ class TaskFlags:
         Option(metavar="KEY", help="Submitting again with the same key returns the same task."),
     ] = None
     unique_key: Annotated[
-        str | None, Option(metavar="KEY", help="Only one of your live tasks can have this key.")
+        str | None,
+        Option(metavar="KEY", help="Only one of your tasks that have not ended can have this key."),
     ] = None
     unique_while: Annotated[
         Literal["waiting", "live"] | None,
-        Option(help="Hold the unique key until the task starts (waiting) or ends (live)."),
+        Option(
+            help="Hold the unique key until the task starts (waiting) or ends (live). "
+            "[default: live]"
+        ),
     ] = None
     on_conflict: Annotated[
         Literal["refuse", "return"] | None,
-        Option(help="If the unique key is taken: refuse, or return the task that holds it."),
+        Option(
+            help="If the unique key is taken: refuse, or return the task that holds it. "
+            "[default: refuse]"
+        ),
     ] = None
     env: Annotated[
         list[str] | None,
@@ -148,10 +171,13 @@ class TaskFlags:
     ] = None
     stdin: Annotated[
         str | None,
-        Option(metavar="FILE|-", help="Text for the task's standard input; - sends your own."),
+        Option(
+            metavar="FILE|-",
+            help="File for the task's standard input, at most 1 MiB; - sends your own.",
+        ),
     ] = None
     label: Annotated[
-        list[str] | None, Option(metavar="NAME=VALUE", help="A label, for filters.")
+        list[str] | None, Option(metavar="NAME=VALUE", help="A label, to find the task by.")
     ] = None
     require: Annotated[
         list[str] | None, Option(metavar="NAME=VALUE", help="A label that the node must have.")

@@ -18,12 +18,12 @@ from duly.errors import DulyError, NotFound, Unreachable
 TaskIds = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="ID",
-        help="The tasks' ids. [default: the last task submitted from here]",
+        metavar="ID...",
+        help="The tasks' IDs. [default: the last task submitted from here]",
         autocompletion=complete_task,
     ),
 ]
-UNCHANGED = "{id} is {status}"
+UNCHANGED = "Task {id} is {status}."
 
 
 class ForEachTask:
@@ -62,12 +62,12 @@ class ForEachTask:
                 graph = self._client.get_graph(task)
             if graph is None and not is_id(task):
                 raise NotFound(
-                    f"There is no task {task[:60]}. Only an id selects a task to change; "
-                    "to find it: duly list --name NAME"
+                    f"There is no task {task[:60]!r}. A task to change is given by its ID; find it "
+                    "with 'duly list --name NAME'."
                 ) from None
             if graph is None:
                 raise
-            raise NotFound(f"{task} is a graph; use --graph {task}.") from None
+            raise NotFound(f"{task} is a graph, not a task. Give --graph {task}.") from None
 
     def _print(self, changed: list[Task]) -> None:
         if self._output is Output.TABLE:

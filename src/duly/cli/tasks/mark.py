@@ -12,7 +12,7 @@ from duly.cli.output.printing import Output, OutputFlag, print_value
 
 
 def mark(
-    task: Annotated[str, typer.Argument(metavar="ID", help="The task's id.")],
+    task: Annotated[str, typer.Argument(metavar="ID", help="The task's ID.")],
     reason: Annotated[
         str, typer.Option(metavar="TEXT", help="Why; kept with the task and in the audit log.")
     ],
@@ -24,19 +24,19 @@ def mark(
     ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Mark a task as done or failed. If it runs, it is stopped; its dependants go on."""
+    """Mark a task as done or failed. If it runs, it is stopped; downstream tasks go on."""
     if done == failed:
-        raise typer.BadParameter("Give one of --done and --failed.", param_hint="--done")
+        raise typer.BadParameter("Give either --done or --failed.")
     if failed and result is not None:
         raise typer.BadParameter(
-            "A failed task has no result. Leave --result out, or use --done.",
+            "a failed task has no result. Leave it out, or use --done.",
             param_hint="--result",
         )
     value = None if result is None else _read_result(result)
     with connect() as client:
         marked = client.mark_task(task, "done" if done else "failed", reason=reason, result=value)
     if output is Output.TABLE:
-        print(f"marked {marked['id']} as {marked['status']}")
+        print(f"Task {marked['id']} marked as {marked['status']}.")
     else:
         print_value(marked, output)
 
@@ -46,7 +46,7 @@ def _read_result(file: str) -> Any:
         return json.loads(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
     except OSError as error:
         raise typer.BadParameter(
-            f"{file} cannot be read: {error.strerror}.", param_hint="--result"
+            f"{file!r} cannot be read: {error.strerror}.", param_hint="--result"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"{file} is not JSON: {error}.", param_hint="--result") from None
+        raise typer.BadParameter(f"{file!r} is not JSON: {error}.", param_hint="--result") from None

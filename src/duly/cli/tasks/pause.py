@@ -21,6 +21,7 @@ from duly.cli.tasks.tasks import (
     task_filter,
 )
 from duly.client.shapes.task_shapes import Task, TaskFilter
+from duly.model.wording import count_of
 
 
 def pause(
@@ -65,19 +66,18 @@ def resume(
             resume_graph(client, graph, output)
         elif filters:
             count = client.resume_tasks(**filters)
-            sentence = f"resumed {count} {'task' if count == 1 else 'tasks'}"
-            print_counts(sentence, {"resumed": count}, output)
+            print_counts(f"{count_of(count, 'task')} resumed.", {"resumed": count}, output)
         else:
             for_each = ForEachTask(client, tasks or [task_or_last(client, None)], output)
-            for_each.do(client.resume_task, lambda _: "resumed {id}: {status}")
+            for_each.do(client.resume_task, lambda _: "Task {id} resumed; it is {status}.")
 
 
 def _check(tasks: list[str] | None, filters: TaskFilter, graph: str | None) -> None:
     if bool(filters) + bool(tasks) + bool(graph) > 1:
-        raise typer.BadParameter("Give only one of IDs, a filter or a graph.", param_hint="ID")
+        raise typer.BadParameter("Give only one of task IDs, a filter and --graph.")
 
 
 def _paused(task: Task) -> str:
     if task["status"] == "running":
-        return "{id} keeps running; if it fails, it is retried only after it is resumed"
-    return "paused {id}" if task["status"] == "paused" else UNCHANGED
+        return "Task {id} keeps running. If it fails, it is retried only after it is resumed."
+    return "Task {id} paused." if task["status"] == "paused" else UNCHANGED

@@ -12,8 +12,7 @@ def require_read_access(client: Client) -> None:
         raise
     except Forbidden as error:
         raise Forbidden(
-            "Nothing was submitted: your key may submit tasks but not read them, so there would be "
-            "no output and no exit code. Use a key with the scope 'read', or `duly submit` without "
-            "--wait.",
+            "Nothing was submitted: your key lacks the scope 'read', so it can see neither the "
+            "output nor the exit code. Use a key that has it, or 'duly submit' without --wait.",
             **error.details,
         ) from error

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from typer import BadParameter
 
+from duly.cli.tasks.find_task import is_id
 from duly.cli.tasks.flags import ResourceFlags, TaskFlags
 from duly.cli.tasks.task_input import read_input
+from duly.cli.written_flags import as_written
 from duly.client.shapes.task_shapes import (
     Concurrency,
     DependencyFields,
@@ -24,6 +26,7 @@ from duly.client.shapes.task_shapes import (
 )
 from duly.duration import parse_duration
 from duly.errors import Invalid
+from duly.model.wording import describe_unreadable
 
 MAX_SCRIPT_BYTES = 1024 * 1024
 
@@ -62,7 +65,7 @@ def require_payload(fields: TaskFields, example: str = "duly submit -- echo hell
     """Refuse a task with no payload, or more than one."""
     payloads = [name for name in ("command", "source", "script_path") if name in fields]
     if not payloads:
-        raise BadParameter(f"Nothing to run. Give a command, like: {example}")
+        raise BadParameter(f"There is nothing to run. Give a command, such as: {example}")
     if len(payloads) > 1:
         raise BadParameter(
             "Give only one of COMMAND, --script and --script-path. "
@@ -79,9 +82,12 @@ def require_file_alone(flags: TaskFlags, command: Sequence[str] | None) -> None:
     ]
     others = [name for name in values if name != "idempotency_key"]
     if command or others:
-        what = f"--{others[0].replace('_', '-')}" if others else "A COMMAND"
+        what = "a COMMAND"
+        if others:
+            flag = "in" if others[0] == "run_in" else others[0].replace("_", "-")
+            what = as_written(f"--{flag}")
         raise BadParameter(
-            f"{what} cannot be combined with a file; set it in the file.", param_hint="--file"
+            f"{what} cannot be given together with a file. Set it in the file.", param_hint="--file"
         )
 
 
@@ -91,7 +97,10 @@ def parse_pairs(flag: str, texts: Iterable[str] | None) -> dict[str, str]:
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise BadParameter(f"Write it like NAME=VALUE, not {text!r}.", param_hint=flag)
+            problem = "has no name" if equals else "has no '='"
+            raise BadParameter(
+                f"{text[:60]!r} {problem}. Write it like NAME=VALUE.", param_hint=flag
+            )
         found[name] = value
     return found
 
@@ -120,7 +129,7 @@ def parse_seconds(flag: str, text: str) -> float:
     try:
         return parse_duration(text, flag).total_seconds()
     except Invalid as error:
-        raise BadParameter(error.message.removeprefix(f"{flag}: "), param_hint=flag) from error
+        raise BadParameter(error.problem, param_hint=flag) from error
 
 
 def read_script(file: Path) -> str:
@@ -129,15 +138,17 @@ def read_script(file: Path) -> str:
         with file.open("rb") as opened:
             data = opened.read(MAX_SCRIPT_BYTES + 1)
     except OSError as error:
-        raise _bad_script(f"Cannot read {str(file)!r}: {error.strerror}.") from error
+        raise _bad_script(f"{str(file)!r} cannot be read: {error.strerror}.") from error
     if len(data) > MAX_SCRIPT_BYTES:
-        raise _bad_script(f"{str(file)!r} is larger than 1 MB.")
+        raise _bad_script(f"{str(file)!r} is larger than 1 MiB. Send it with --bundle FOLDER.")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise _bad_script(f"{str(file)!r} is not UTF-8 text; a script must be.") from error
+        raise _bad_script(
+            f"{str(file)!r} is not UTF-8 text. Send a program with --bundle FOLDER."
+        ) from error
     if not text.startswith("#!"):
-        raise _bad_script(f"{str(file)!r} must begin with a line such as #!/bin/sh.")
+        raise _bad_script(f"{str(file)!r} has no first line such as #!/bin/sh. Add one.")
     return text
 
 
@@ -145,8 +156,8 @@ def refuse_local_file(command: Sequence[str], folder: Path) -> None:
     """Refuse a local file as the command: the node may not have it."""
     if is_local_file(command, folder):
         raise BadParameter(
-            f"{command[0]!r} is a file on this machine, and the task may run on another. "
-            f"Upload it with --script {command[0]}, or its folder with --bundle FOLDER",
+            f"{command[0]!r} is a file on this machine, and the task may run on another. Upload it "
+            f"with --script {command[0]}, or its folder with --bundle FOLDER.",
             param_hint="COMMAND",
         )
 
@@ -206,14 +217,18 @@ def _extra(texts: Iterable[str]) -> dict[str, int]:
     try:
         return {kind: int(amount) for kind, amount in amounts.items()}
     except ValueError:
-        raise BadParameter("Write whole numbers, like gpu=1.", param_hint="--extra") from None
+        raise BadParameter(
+            "the amount is not a whole number. Write it like gpu=1.", param_hint="--extra"
+        ) from None
 
 
 def _concurrency(flags: TaskFlags) -> Concurrency | None:
     if flags.concurrency_key is not None:
         return {"key": flags.concurrency_key, "limit": flags.concurrency_limit or 1}
     if flags.concurrency_limit is not None:
-        raise BadParameter("Give --concurrency-key, too.", param_hint="--concurrency-limit")
+        raise BadParameter(
+            "it needs --concurrency-key KEY. Give that, too.", param_hint="--concurrency-limit"
+        )
     return None
 
 
@@ -228,7 +243,13 @@ def _depends_on(flags: TaskFlags) -> list[str | DependencyFields]:
         task, colon, on = text.strip().partition(":")
         if colon and on not in ("success", "failure", "always"):
             raise BadParameter(
-                f"Write it like ID:failure or ID:always, not {text!r}.", param_hint="--depends-on"
+                f"{on!r} is unknown. Use success, failure or always, as in {task}:failure.",
+                param_hint="--depends-on",
+            )
+        if task and not is_id(task):
+            raise BadParameter(
+                f"there is no task {task[:60]!r}. Give a task ID from 'duly list'.",
+                param_hint="--depends-on",
             )
         if task:
             found.append({"task": task, "on": on} if colon else task)
@@ -252,7 +273,9 @@ def _exit_codes(texts: Iterable[str]) -> list[int]:
     try:
         return [int(code) for code in codes if code]
     except ValueError:
-        raise BadParameter("Write exit codes, like 3,4.", param_hint="--no-retry-exit") from None
+        raise BadParameter(
+            "an exit code is not a whole number. Write them like 3,4.", param_hint="--no-retry-exit"
+        ) from None
 
 
 def _unique(flags: TaskFlags) -> UniqueFields | None:
@@ -262,7 +285,7 @@ def _unique(flags: TaskFlags) -> UniqueFields | None:
             ("--on-conflict", flags.on_conflict),
         ):
             if values is not None:
-                raise BadParameter("It needs --unique-key KEY.", param_hint=flag)
+                raise BadParameter("it needs --unique-key KEY. Give that, too.", param_hint=flag)
         return None
     unique: UniqueFields = {"key": flags.unique_key}
     if flags.unique_while is not None:
@@ -274,7 +297,9 @@ def _unique(flags: TaskFlags) -> UniqueFields | None:
 
 def _run_at(flags: TaskFlags, now: datetime) -> datetime | None:
     if flags.run_at is not None and flags.run_in is not None:
-        raise BadParameter("Give --in or --run-at, not both.", param_hint="--in")
+        raise BadParameter(
+            f"{as_written('--run-at')} is given, too. Give only one of them.", param_hint="--in"
+        )
     if flags.run_in is not None:
         return now + timedelta(seconds=parse_seconds("--in", flags.run_in))
     return None if flags.run_at is None else parse_instant("--run-at", flags.run_at)
@@ -287,7 +312,7 @@ def parse_instant(flag: str, text: str) -> datetime:
         return at.astimezone() if at.tzinfo is None else at
     except (ValueError, OverflowError, OSError):
         raise BadParameter(
-            f"Invalid time: {text[:60]!r}. Write it like 2027-01-31T06:30 (local time) or "
+            f"{text[:60]!r} is not a time. Write it like 2027-01-31T06:30 (local time) or "
             "2027-01-31T06:30Z.",
             param_hint=flag,
         ) from None
@@ -299,7 +324,7 @@ def _env(flags: TaskFlags) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals and name not in os.environ:
             raise BadParameter(
-                f"{name!r} is not set in this environment. Give it with --env {name}=VALUE.",
+                f"{name!r} is not set here. Give a value: --env {name}=VALUE.",
                 param_hint="--env",
             )
         env[name] = value if equals else os.environ[name]
@@ -310,7 +335,9 @@ def _read_env_file(file: Path) -> dict[str, str]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadParameter(f"Cannot read {str(file)!r}: {why}.", param_hint="--env-file") from error
+        why = describe_unreadable(error)
+        raise BadParameter(
+            f"{str(file)!r} cannot be read: {why}.", param_hint="--env-file"
+        ) from error
     values = [line.strip().removeprefix("export ") for line in lines]
     return parse_pairs("--env-file", (line for line in values if line and not line.startswith("#")))

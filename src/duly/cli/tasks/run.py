@@ -11,6 +11,7 @@ from duly.cli.connect import (
     WAITING_RETRIES,
     connect_to_submit,
     exit_125_on_error,
+    print_error,
     print_notice,
 )
 from duly.cli.entry import INTERRUPTED
@@ -71,7 +72,8 @@ def run_task(client: Client, fields: TaskFields) -> int:
         discard_output()
         return SIGNAL_BASE + signal.SIGPIPE
     except KeyboardInterrupt:
-        print_notice(f"Detached. To see its status: duly show {interrupt.task or ''}".rstrip())
+        show = f"duly show {interrupt.task or ''}".rstrip()
+        print_notice(f"Detached; the task may still run. See it with: {show}")
         return INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, previous)
@@ -112,7 +114,7 @@ class Interrupt:
         if self.is_interrupted:
             raise KeyboardInterrupt
         self.is_interrupted = True
-        print_notice("\nCancelling. Press Ctrl-C again to leave without waiting.")
+        print_notice("\nCancelling the task. Press Ctrl-C again to leave without waiting.")
         self.cancel_if_interrupted()
 
     def cancel_if_interrupted(self) -> None:
@@ -121,4 +123,4 @@ class Interrupt:
             try:
                 self._client.cancel_task(self.task)
             except DulyError as error:
-                print_notice(f"duly: {error.message}")
+                print_error(error)

@@ -16,11 +16,11 @@ from duly.cli.connect import (
 from duly.cli.entry import INTERRUPTED
 from duly.cli.exit_codes import DULY_FAILED, describe_end, exit_code_for_task
 from duly.cli.output.printing import Output, OutputFlag, print_value
-from duly.cli.output.text import format_time, now
+from duly.cli.output.text import format_moment, now
 from duly.cli.tasks.bundle import add_bundle
 from duly.cli.tasks.flags import TaskFlags, with_task_flags
 from duly.cli.tasks.read_access import require_read_access
-from duly.cli.tasks.request import parse_seconds, require_file_alone, require_payload, task_fields
+from duly.cli.tasks.request import require_file_alone, require_payload, task_fields
 from duly.cli.tasks.surprises import describe_earlier, tell_if_past, tell_if_unplaceable
 from duly.cli.tasks.task_input import hint_at_unread_input
 from duly.client.shapes.task_shapes import Task, TaskFields
@@ -53,7 +53,7 @@ def submit(
     ] = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Submit a task, or a manifest of tasks, and print its id."""
+    """Submit a task, or a manifest of tasks, and print its ID."""
     if file is not None:
         from duly.cli.tasks.submit_file import submit_file
 
@@ -85,7 +85,7 @@ def submit_task(client: Client, fields: TaskFields, output: Output) -> Task:
         print_sentence = print if output is Output.TABLE else print_notice
         print_sentence(describe_earlier(task, fields))
     elif output is Output.TABLE:
-        print(f"submitted {task['id']}{_when(task)}", flush=True)
+        print(f"Task {task['id']} submitted.{_when(task)}", flush=True)
     tell_if_unplaceable(client, task, fields)
     return task
 
@@ -115,15 +115,14 @@ def _wait(client: Client, task: str, timeout: float | None) -> Task:
         raise typer.Exit(DULY_FAILED) from None
     except KeyboardInterrupt:
         print_notice(
-            f"\nDetached from task {task}, which continues. To wait again: duly wait {task}"
+            f"\nDetached from task {task}, which continues. Wait again with: duly wait {task}"
         )
         raise typer.Exit(INTERRUPTED) from None
 
 
-def wait_for_all(client: Client, tasks: list[str], timeout: str | None) -> list[Task]:
+def wait_for_all(client: Client, tasks: list[str], timeout: float | None) -> list[Task]:
     """Wait for several tasks within one timeout, and print how each ended."""
-    limit = None if timeout is None else parse_seconds("--timeout", timeout)
-    until = None if limit is None else clock.monotonic() + limit
+    until = None if timeout is None else clock.monotonic() + timeout
     ended = []
     for task in tasks:
         left = None if until is None else max(until - clock.monotonic(), 0.0)
@@ -135,5 +134,5 @@ def wait_for_all(client: Client, tasks: list[str], timeout: str | None) -> list[
 
 def _when(task: Task) -> str:
     if task["status"] == "scheduled":
-        return f", to run {format_time(task['ready_at'], now())}"
+        return f" Scheduled to start at {format_moment(task['ready_at'], now())}."
     return ""

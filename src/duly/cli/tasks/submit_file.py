@@ -32,6 +32,7 @@ from duly.cli.tasks.surprises import describe_earlier, tell_if_past, tell_if_unp
 from duly.client.shapes.task_shapes import FINAL_STATUSES, TaskFields
 from duly.client.sync import Client
 from duly.errors import Invalid, TooLarge
+from duly.model.wording import count_of
 
 MAX_NAMED_TASKS = 10
 """How many tasks that were not done are named; the rest are counted."""
@@ -121,16 +122,16 @@ def _print_rows(rows: Sequence[Mapping[str, str]], output: Output) -> None:
 
 
 def _print_summary(submitted: _Submitted) -> None:
-    count = f"{len(submitted.ids)} task{'' if len(submitted.ids) == 1 else 's'}"
+    count = count_of(len(submitted.ids), "task")
     match submitted.kind:
         case "graph":
             graph = submitted.answer["id"]
-            print(f"submitted graph {graph}, {count}; to show it: duly graph {graph}")
+            print(f"Graph {graph} submitted, with {count}. Show it with: duly graph {graph}")
         case "tasks":
             first, final = next(iter(submitted.ids.values())), submitted.last
-            print(f"submitted {count}: {first}" + (f" … {final}" if final != first else ""))
+            print(f"{count} submitted: {first}" + (f" to {final}." if final != first else "."))
         case _:
-            print(f"submitted {submitted.last}")
+            print(f"Task {submitted.last} submitted.")
 
 
 def _wait(client: Client, submitted: _Submitted, output: Output) -> int:
@@ -141,14 +142,15 @@ def _wait(client: Client, submitted: _Submitted, output: Output) -> int:
             return _wait_for_one(client, submitted.last, output)
         ends = _final_statuses(client, submitted)
     except KeyboardInterrupt:
-        print_notice("\nDetached; the tasks continue. To see them: duly list")
+        print_notice("\nDetached; the tasks continue. See them with: duly list")
         return INTERRUPTED
     if output is not Output.TABLE:
         _print_submitted(submitted, output)
     bad = [f"{clean(ref)} {status}" for ref, status in ends if status != "done"]
     more = f" and {len(bad) - MAX_NAMED_TASKS} more" if len(bad) > MAX_NAMED_TASKS else ""
-    details = f": {', '.join(bad[:MAX_NAMED_TASKS])}{more}" if bad else ""
-    print_notice(f"{len(submitted.ids) - len(bad)} of {len(submitted.ids)} done{details}")
+    details = f"; {', '.join(bad[:MAX_NAMED_TASKS])}{more}" if bad else ""
+    count = count_of(len(submitted.ids), "task")
+    print_notice(f"{len(submitted.ids) - len(bad)} of {count} done{details}")
     return REFUSED if bad else 0
 
 

@@ -7,7 +7,8 @@ from contextlib import suppress
 from datetime import datetime
 
 from duly.cli.connect import print_notice
-from duly.cli.output.text import format_coarse_duration
+from duly.cli.output.text import format_moment
+from duly.cli.written_flags import as_written
 from duly.client.shapes.task_shapes import Task, TaskFields
 from duly.client.sync import Client
 from duly.errors import DulyError
@@ -22,8 +23,8 @@ def tell_if_past(fields: TaskFields, now: datetime) -> None:
     at = fields.get("run_at")
     if isinstance(at, datetime) and at < now:
         print_notice(
-            f"--run-at: {at.astimezone():%Y-%m-%d %H:%M:%S} was {format_coarse_duration(now - at)} "
-            "ago; the task starts as soon as it can."
+            f"{as_written('--run-at')}: {format_moment(at, now)} has passed, so the task starts as "
+            "soon as it can."
         )
 
 
@@ -37,10 +38,12 @@ def tell_if_unplaceable(client: Client, task: Task, fields: TaskFields) -> None:
     with suppress(DulyError):  # A key that may only submit cannot ask.
         reason = client.explain(task["id"])
         if reason["code"] in UNPLACEABLE:
-            print_notice(f"No node can run it at present. {reason['message']}")
+            print_notice(f"The task cannot start now. {reason['message']}")
 
 
 def describe_earlier(task: Task, fields: TaskFields) -> str:
     """Return a sentence about a task that was not created because it exists already."""
     key = "unique key" if fields.get("idempotency_key") is None else "idempotency key"
-    return f"already submitted {task['id']}, which is {task['status']}: it has the same {key}"
+    return (
+        f"Task {task['id']} has this {key} already; it is {task['status']}. Nothing was submitted."
+    )

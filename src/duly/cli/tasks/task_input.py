@@ -15,7 +15,10 @@ from typer import BadParameter
 from duly.cli.connect import print_notice
 
 MAX_INPUT_BYTES = 1024 * 1024
-HINT = "Standard input is not sent to the task. To send it: --stdin -  To silence this: </dev/null"
+HINT = (
+    "Standard input is not sent to the task. Send it with '--stdin -', or silence this hint with "
+    "'</dev/null'."
+)
 
 
 def read_input(name: str) -> str:
@@ -26,8 +29,8 @@ def read_input(name: str) -> str:
         with open(0 if name == "-" else name, "rb", closefd=name != "-") as file:
             data = file.read(MAX_INPUT_BYTES + 1)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no file name"
-        raise _refusal(f"Cannot read {shown}: {why}.") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not a file name"
+        raise _refusal(f"{shown} cannot be read: {why}.") from error
     if len(data) > MAX_INPUT_BYTES:
         raise _refusal(f"{shown} is larger than 1 MiB. Send it as a file with --bundle FOLDER.")
     try:

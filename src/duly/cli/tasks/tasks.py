@@ -19,10 +19,10 @@ from duly.cli.output.printing import (
     print_value,
     write_bytes,
 )
-from duly.cli.output.text import clean, now
+from duly.cli.output.text import clean, localise_times, now
 from duly.cli.output.truncation import MAX_NOTICE_BYTES, tell_if_truncated
 from duly.cli.tasks.find_task import task_to_read
-from duly.cli.tasks.request import parse_pairs, parse_since
+from duly.cli.tasks.request import parse_pairs, parse_seconds, parse_since
 from duly.cli.tasks.submit import wait_for_all
 from duly.cli.tasks.watch import watch_list
 from duly.client.shapes.task_shapes import Task, TaskFilter, TenantPage
@@ -32,7 +32,7 @@ TaskId = Annotated[
     str | None,
     typer.Argument(
         metavar="ID",
-        help="The task's id. [default: the last task submitted from here]",
+        help="The task's ID. [default: the last task submitted from here]",
         autocompletion=complete_task,
     ),
 ]
@@ -40,7 +40,7 @@ ReadTaskId = Annotated[
     str | None,
     typer.Argument(
         metavar="ID",
-        help="The task's id, or a name for the latest task of that name. "
+        help="The task's ID, or a name for the latest task of that name. "
         "[default: the last task submitted from here]",
         autocompletion=complete_task,
     ),
@@ -48,8 +48,8 @@ ReadTaskId = Annotated[
 ReadTaskIds = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="ID",
-        help="The tasks' ids, or names for the latest task of each name. "
+        metavar="ID...",
+        help="The tasks' IDs, or names for the latest task of each name. "
         "[default: the last task submitted from here]",
         autocompletion=complete_task,
     ),
@@ -58,7 +58,8 @@ StatusFlag = Annotated[
     list[str] | None,
     typer.Option(
         metavar="STATUS",
-        help="scheduled, blocked, waiting, running, paused, done, failed, cancelled; or several.",
+        help="Only those with this status, or with one of several: scheduled, blocked, waiting, "
+        "running, paused, done, failed, cancelled.",
         autocompletion=complete_status,
     ),
 ]
@@ -68,11 +69,15 @@ LabelFlag = Annotated[
 ]
 SinceFlag = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Only those submitted since: 1h ago, or 2027-01-31T06:30."),
+    typer.Option(
+        metavar="TIME", help="Only those submitted since then: 1h (ago), or 2027-01-31T06:30."
+    ),
 ]
 ShowEnvFlag = Annotated[
     bool, typer.Option("--show-env", help="Show the values of environment variables, too.")
 ]
+NO_TASKS = "No tasks yet. Submit one: duly run -- echo hello"
+NO_MATCH = "No tasks match."
 HIDDEN_VALUE = "(hidden)"
 """Stands for the value of an environment variable."""
 TenantFlag = Annotated[
@@ -113,8 +118,8 @@ def task_filter(
     if tenant is not None:
         if not filters:
             raise typer.BadParameter(
-                "--tenant goes with a filter, such as --name or --status. "
-                "A task with an ID is found in every tenant.",
+                "it needs a filter, such as --name or --status. A task ID is found in every "
+                "tenant.",
                 param_hint="--tenant",
             )
         filters["tenant"] = tenant
@@ -158,12 +163,13 @@ def list_tasks(
         filters["tenant"] = tenant
     if watch and (everything or cursor or output is not Output.TABLE):
         raise typer.BadParameter(
-            "It refreshes one page of a table; leave out --all, --cursor and --output.",
+            "it refreshes one page of a table. Leave out --all, --cursor and --output.",
             param_hint="--watch",
         )
+    no_tasks = NO_MATCH if filters else NO_TASKS
     with connect() as client:
         if watch:
-            watch_list(lambda: print_task_page(client.list_tasks(limit=limit, **filters)))
+            watch_list(lambda: print_task_page(client.list_tasks(limit=limit, **filters), no_tasks))
             return
         tasks: Iterable[Task]
         page = client.list_tasks(limit=1 if everything else limit, cursor=cursor, **filters)
@@ -172,7 +178,8 @@ def list_tasks(
         else:
             tasks, more = page["items"], page["next_cursor"]
         if output is Output.TABLE:
-            print_task_list(list(tasks), more, with_tenant=page["tenant"] is None)
+            with_tenant = page["tenant"] is None
+            print_task_list(list(tasks), more, with_tenant=with_tenant, no_tasks=no_tasks)
         else:
             print_items(tasks, more, output)
 
@@ -184,21 +191,24 @@ def get_task_for_waiting(client: Client, task: str | None) -> Task:
     return shown
 
 
-def print_task_list(tasks: list[Task], more: str | None, *, with_tenant: bool = False) -> None:
-    """Print a list of tasks as a table, and how to get the rest."""
+def print_task_list(
+    tasks: list[Task], more: str | None, *, with_tenant: bool = False, no_tasks: str = NO_TASKS
+) -> None:
+    """Print a list of tasks as a table, and how to get the rest; `no_tasks` if it is empty."""
     if not tasks:
-        print("No tasks.")
+        print(no_tasks)
         return
     from duly.cli.output.tables import print_tasks
 
     print_tasks(tasks, now(), with_tenant=with_tenant)
     if more:
-        print_notice(f"There are more: --all lists them, --cursor {more} shows the next page.")
+        print_notice(f"There are more. List all with --all, or the next page with --cursor {more}.")
 
 
-def print_task_page(page: TenantPage[Task]) -> None:
+def print_task_page(page: TenantPage[Task], no_tasks: str) -> None:
     """Print one page of tasks as a table."""
-    print_task_list(page["items"], page["next_cursor"], with_tenant=page["tenant"] is None)
+    with_tenant = page["tenant"] is None
+    print_task_list(page["items"], page["next_cursor"], with_tenant=with_tenant, no_tasks=no_tasks)
 
 
 def show(
@@ -239,12 +249,13 @@ def wait(
 ) -> None:
     """Wait until tasks have ended, and exit with their exit code.
 
-    Of several tasks it is the first exit code that is not 0, in the order of the ids.
+    Of several tasks it is the first exit code that is not 0, in the order of the IDs.
     """
+    limit = None if timeout is None else parse_seconds("--timeout", timeout)
     with exit_125_on_error(), connect() as client:
         # All are looked up first, so that a mistyped id is found before hours of waiting.
         ids = [get_task_for_waiting(client, task)["id"] for task in tasks or (None,)]
-        ended = wait_for_all(client, ids, timeout)
+        ended = wait_for_all(client, ids, limit)
         if output is not Output.TABLE and len(ended) == 1:
             print_value(ended[0], output)
         elif output is not Output.TABLE:
@@ -288,7 +299,7 @@ def why(tasks: ReadTaskIds = None, output: OutputFlag = Output.TABLE) -> None:
     if output is Output.TABLE:
         for task_id, reason in reasons.items():
             prefix = f"{task_id}: " if len(reasons) > 1 else ""
-            print(clean(prefix + reason["message"]))
+            print(clean(prefix + localise_times(reason["message"], now())))
         return
     form = Output.JSON if output is Output.ID else output
     if len(reasons) == 1:
@@ -304,7 +315,7 @@ def result(task: ReadTaskId = None, output: OutputFlag = Output.JSON) -> None:
     Exits with 1 if the task has failed or was cancelled.
     """
     if output in (Output.CSV, Output.ID):
-        raise typer.BadParameter("A result is JSON; use json or jsonl.", param_hint="--output")
+        raise typer.BadParameter("a result is JSON. Use json or jsonl.", param_hint="--output")
     with connect() as client:
         task_id = task_to_read(client, task)
         shown = client.get_result(task_id)
@@ -321,4 +332,4 @@ def _why_no_result(task: Task) -> str:
     reason = task["reason"]
     if reason is not None and reason["code"] == "result_not_kept":
         return reason["message"]
-    return "The task left no result, or its result is null."
+    return "The task has no result, or its result is null."

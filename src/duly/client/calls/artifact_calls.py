@@ -41,8 +41,8 @@ def check_size(path: str | Path, bundle: "Bundle", granted: Limits) -> None:
     max_bytes = granted.get("max_artifact_bytes")
     if max_bytes is not None and bundle.size > max_bytes:
         raise TooLarge(
-            f"The bundle of {str(path)!r} has {bundle.size} bytes; your plan allows {max_bytes}. "
-            "Leave out what the task does not need, or let the task fetch its data itself.",
+            f"bundle: {str(path)!r} has {bundle.size} bytes; your plan allows {max_bytes}. Leave "
+            "out what the task does not need, or let the task fetch its data itself.",
             field="bundle",
         )
 

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ from duly.client.shapes.task_shapes import (
     TokenUses,
     UsageReport,
 )
+from duly.duration import format_duration
 from duly.errors import Invalid
 
 PAGE_SIZE = 500
@@ -264,6 +266,12 @@ def healthz() -> Call[bool]:
     return _get("/healthz", read=lambda body: True)
 
 
+def wait_timed_out(task: Task, timeout: float | None) -> TimeoutError:
+    """Return the error for a task that has not ended within `timeout` seconds."""
+    waited = format_duration(timedelta(seconds=timeout or 0))
+    return TimeoutError(f"Task {task['id']} is still {task['status']} after {waited}.")
+
+
 def _get(
     path: str,
     query: Iterable[tuple[str, str]] = (),
@@ -282,13 +290,13 @@ def _task_path(task: str, part: str = "") -> str:
 def _path_segment(text: str) -> str:
     """Percent-encode an id, so that it stays a single segment of the path."""
     if not text or text in (".", ".."):
-        raise Invalid("id", f"Invalid id: {text!r}.")
+        raise Invalid("id", f"{text!r} is not an ID.")
     return quote(text, safe="")
 
 
 def _header_value(text: str) -> str:
     if not text.isascii() or not text.isprintable():
-        raise Invalid("idempotency_key", "The key of a batch must be printable ASCII.")
+        raise Invalid("idempotency_key", "for several tasks, use printable ASCII characters only.")
     return text
 
 

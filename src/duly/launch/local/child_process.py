@@ -82,7 +82,7 @@ class ChildProcess:
             if self._is_essential and not self.started.is_set():
                 raise ConfigError(
                     f"The {self._name} did not start ({_describe(code)}); see its output above. "
-                    "Run `duly doctor` to check this machine."
+                    "Run 'duly doctor' to check this machine."
                 )
             backoff = (
                 INITIAL_BACKOFF_SECONDS if monotonic() - began > HEALTHY_AFTER_SECONDS else backoff

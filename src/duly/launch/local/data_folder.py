@@ -64,7 +64,7 @@ def _lock(folder: Path, lock: int) -> None:
     except BlockingIOError as error:
         holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
         raise ConfigError(
-            f"Duly is already up on {folder} (pid {holder}). Use it, stop it with "
-            f"`kill {holder}`, or start another with a different --data and --port.",
+            f"Duly is already up on {folder} (pid {holder}). Use it, stop it with 'kill {holder}', "
+            "or start another with a different --data and --port.",
             pid=holder,
         ) from error

@@ -17,10 +17,10 @@ def isolation_line(isolation: str, *, is_root: bool) -> str:
 def pages_line(link: str, *, address: str, file: Path, is_terminal: bool) -> str:
     """Return the line with the dashboard's link; the link itself only on a terminal."""
     if is_terminal:
-        return f"pages: {link} (works once, for 5 minutes; `{_program()} link` prints another)"
+        return f"pages: {link} (works once, for 5 minutes; '{_program()} link' prints another)"
     return (
         f"pages: {address} (open the link in {shlex.quote(str(file))}, which works once, for 5 "
-        f"minutes; `{_program()} link` prints another)"
+        f"minutes; '{_program()} link' prints another)"
     )
 
 

@@ -15,7 +15,7 @@ def new_link(data: Path) -> str:
     try:
         if not is_claimed(data):
             raise ConfigError(
-                f"No `duly up` runs on {data}. Start it, or give its folder with --data."
+                f"No 'duly up' runs on {data}. Start it, or give its folder with --data."
             )
         if link.file.stat().st_uid != os.geteuid():
             # The dashboard could not read a file of ours.
@@ -23,10 +23,10 @@ def new_link(data: Path) -> str:
         return link.renew(link.address())
     except FileNotFoundError as error:
         raise ConfigError(
-            f"The `duly up` on {data} has no dashboard; start it without --no-dashboard."
+            f"The 'duly up' on {data} has no dashboard; start it without --no-dashboard."
         ) from error
     except OSError as error:
         raise ConfigError(
-            f"Cannot create a link in {data}: {error.strerror}. "
-            "Run this as the user who started `duly up`."
+            f"Cannot create a link in {data}: {error.strerror}. Run this as the user who started "
+            "'duly up'."
         ) from error

@@ -32,15 +32,15 @@ def split_name(name: str) -> tuple[str, ...]:
     """
     if name.startswith("/"):
         raise bundle_error(
-            f"It has the absolute name {quote_name(name)}; all must be within the bundle."
+            f"the name {quote_name(name)} is absolute; names must be relative to the bundle."
         )
     parts = tuple(part for part in name.removesuffix("/").split("/") if part != ".")
     if ".." in parts:
-        raise bundle_error(f"The name {quote_name(name)} leads out of the bundle.")
+        raise bundle_error(f"the name {quote_name(name)} leads out of the bundle.")
     if not name or "" in parts:
-        raise bundle_error(f"The name {quote_name(name)} has an empty part.")
+        raise bundle_error(f"the name {quote_name(name)} has an empty part.")
     if len(parts) > MAX_DEPTH:
-        raise bundle_error(f"{quote_name(name)} lies more than {MAX_DEPTH} folders deep.")
+        raise bundle_error(f"{quote_name(name)} is more than {MAX_DEPTH} folders deep.")
     _check_letters(name)
     _check_length(name, parts)
     return parts
@@ -55,13 +55,13 @@ def _check_letters(name: str) -> None:
     if not (name.isascii() and name.isprintable()) and any(
         unicodedata.category(letter) in INVISIBLE_CATEGORIES for letter in name
     ):
-        raise bundle_error(f"The name {quote_name(name)} has characters in it that cannot be seen.")
+        raise bundle_error(f"the name {quote_name(name)} contains invisible characters.")
 
 
 def _check_length(name: str, parts: tuple[str, ...]) -> None:
     longest = max((len(part.encode()) for part in parts), default=0)
     if longest > MAX_NAME_PART_BYTES or len(name.encode()) > MAX_NAME_BYTES:
         raise bundle_error(
-            f"The name {quote_name(name)} is too long: {MAX_NAME_BYTES} bytes are allowed, and "
-            f"{MAX_NAME_PART_BYTES} of them between two slashes."
+            f"the name {quote_name(name)} is too long: {MAX_NAME_BYTES} bytes are allowed, and "
+            f"{MAX_NAME_PART_BYTES} between two slashes."
         )

@@ -56,6 +56,6 @@ class Gunzip(RawIOBase):
             self._rest = data.lstrip(b"\0")
         self._members += 1
         if self._members > MAX_MEMBERS:
-            raise bundle_error(f"It is made of more than {MAX_MEMBERS} gzip archives.")
+            raise bundle_error(f"it consists of more than {MAX_MEMBERS} gzip archives.")
         self._member = zlib.decompressobj(GZIP_ONLY)
         return True

@@ -23,6 +23,7 @@ from duly.model.archives.bundle import (
     split_name,
 )
 from duly.model.archives.gunzip import Gunzip
+from duly.model.wording import format_bytes
 
 BLOCK_BYTES = 512
 CHUNK_BYTES = 64 * 1024
@@ -130,9 +131,9 @@ class Tar:
             return None
         self._headers += 1
         if self._headers > self._most_entries:
-            raise bundle_error(f"It has more than {self._most_entries} entries.")
+            raise bundle_error(f"it has more than {self._most_entries} files and folders.")
         if _number(block[148:156]) != sum(block[:148]) + 8 * 32 + sum(block[156:]):
-            raise bundle_error("It is not a tar archive, or a damaged one: a checksum is wrong.")
+            raise bundle_error("it is not a tar archive, or is damaged: a checksum is wrong.")
         return block
 
     def _entry(self, block: bytes, kind: bytes, said: _ExtendedHeader) -> Entry:
@@ -146,7 +147,9 @@ class Tar:
         size = _number(block[124:136]) if said.size is None else said.size
         parts = split_name(name)
         if not is_folder and (not parts or name.endswith("/")):
-            raise bundle_error(f"{quote_name(name)} is the name of a folder, and not of a file.")
+            raise bundle_error(
+                f"{quote_name(name)} is the name of a folder, but the entry is a file."
+            )
         if is_folder:
             size = 0
         self.bytes += size
@@ -160,15 +163,17 @@ class Tar:
         text = self._extension(size)
         if kind == LONG_NAME:
             if said.name is not None:
-                raise bundle_error("It gives an entry two names.")
+                raise bundle_error("an entry has two names.")
             said.name = _decode(text.split(b"\0", 1)[0])
             return
         for key, value in self._heard(text):
             if key.startswith(b"GNU.sparse"):
-                raise bundle_error("It holds a sparse file; a bundle holds plain ones only.")
+                raise bundle_error(
+                    "it contains a sparse file; a bundle holds plain files and folders only."
+                )
             if key == b"path":
                 if said.name is not None:
-                    raise bundle_error("It gives an entry two names.")
+                    raise bundle_error("an entry has two names.")
                 said.name = _decode(value)
             elif key == b"size":
                 said.size = _decimal(value)
@@ -177,22 +182,24 @@ class Tar:
         """Skip a global header, such as one with a commit id; raises Invalid for a name or size."""
         for key, _ in self._heard(self._extension(size)):
             if key in (b"path", b"size") or key.startswith(b"GNU.sparse"):
-                raise bundle_error("It says of all its entries what can be true of one only.")
+                raise bundle_error(
+                    "its global header sets a name or a size, which only one entry can have."
+                )
 
     def _heard(self, text: bytes) -> Iterator[tuple[bytes, bytes]]:
         for record in _records(text):
             self._records += 1
             if self._records > MAX_RECORDS:
-                raise bundle_error(f"It says more than {MAX_RECORDS} things of its entries.")
+                raise bundle_error(f"its headers have more than {MAX_RECORDS} records.")
             yield record
 
     def _extension(self, size: int) -> bytes:
         if size > MAX_HEADER_BYTES:
-            raise bundle_error(f"It has a header of more than {MAX_HEADER_BYTES} bytes.")
+            raise bundle_error(f"a header has more than {format_bytes(MAX_HEADER_BYTES)}.")
         self._header_bytes += size
         if self._header_bytes > MAX_TOTAL_HEADER_BYTES:
             raise bundle_error(
-                f"It has headers of more than {MAX_TOTAL_HEADER_BYTES} bytes together."
+                f"its headers have more than {format_bytes(MAX_TOTAL_HEADER_BYTES)} in total."
             )
         text = self._read(size)
         self._read(-size % BLOCK_BYTES)
@@ -208,9 +215,9 @@ class Tar:
         try:
             found = self._source.read(size)
         except (EOFError, zlib.error):
-            raise bundle_error("It is a damaged gzip archive.") from None
+            raise bundle_error("it is a damaged gzip archive.") from None
         if not found:
-            raise bundle_error("It is not a tar archive, or a damaged one: it ends too early.")
+            raise bundle_error("it is not a tar archive, or is damaged: it ends too early.")
         return found
 
 
@@ -218,7 +225,7 @@ class UnpackedTooLarge(Invalid):
     """The files of an archive exceed the limit on their total size."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__("bundle", f"Its files have more than {limit} bytes together.")
+        super().__init__("bundle", f"its files have more than {format_bytes(limit)} in total.")
 
 
 def _name(block: bytes) -> str:
@@ -232,7 +239,7 @@ def _decode(name: bytes) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError:
-        raise bundle_error(f"The name {name[:80]!r} is not a text in UTF-8.") from None
+        raise bundle_error(f"the name {name[:80]!r} is not UTF-8 text.") from None
 
 
 def _number(field: bytes) -> int:
@@ -243,13 +250,13 @@ def _number(field: bytes) -> int:
     if not digits:
         return 0
     if digits.strip(b"01234567"):
-        raise bundle_error("It is not a tar archive, or a damaged one: a number is wrong.")
+        raise bundle_error("it is not a tar archive, or is damaged: a number is wrong.")
     return int(digits, 8)
 
 
 def _decimal(digits: bytes) -> int:
     if not digits.isdigit() or len(digits) > 20:
-        raise bundle_error("It is not a tar archive, or a damaged one: a size is wrong.")
+        raise bundle_error("it is not a tar archive, or is damaged: a size is wrong.")
     return int(digits)
 
 
@@ -263,8 +270,6 @@ def _records(text: bytes) -> Iterator[tuple[bytes, bytes]]:
         key, equals, value = record.partition(b"=")
         # A record of length 0 would be read forever.
         if not (length and key and equals) or text[at + length - 1 : at + length] != b"\n":
-            raise bundle_error(
-                "It is not a tar archive, or a damaged one: a header makes no sense."
-            )
+            raise bundle_error("it is not a tar archive, or is damaged: a header cannot be parsed.")
         yield key, value
         at += length

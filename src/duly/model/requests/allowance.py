@@ -13,9 +13,17 @@ from msgspec.structs import replace
 from duly.duration import format_duration, parse_duration
 from duly.errors import Invalid
 from duly.model.queue import REQUESTABLE, Queue
-from duly.model.resources import KINDS, NO_RESOURCES, TIERS, Resources, format_amount
+from duly.model.resources import (
+    KINDS,
+    NO_RESOURCES,
+    TIERS,
+    Resources,
+    format_amount,
+    format_bare_amount,
+)
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
+from duly.model.wording import either
 
 DEFAULT_DELAY_TOLERANCE = timedelta(minutes=5)
 DEFAULT_OFF_PEAK_TOLERANCE = timedelta(hours=12)
@@ -32,9 +40,9 @@ def execution_cap(asked: float | str | None, plan: Plan) -> timedelta:
         return min(plan.execution_cap, plan.max_execution_cap)
     cap = parse_duration(asked, "execution_cap")
     if cap <= timedelta(0):
-        raise Invalid("execution_cap", "execution_cap must be more than 0.")
+        raise Invalid("execution_cap", "it must be more than 0.")
     if cap > plan.max_execution_cap:
-        raise _too_long("execution_cap", plan.max_execution_cap, plan)
+        raise _too_long("execution_cap", cap, plan.max_execution_cap, plan)
     return cap
 
 
@@ -54,22 +62,24 @@ def delay_tolerance(
         return default if longest is None else min(default, longest)
     tolerance = parse_duration(asked, "delay_tolerance")
     if longest is not None and tolerance > longest:
-        raise _too_long("delay_tolerance", longest, plan)
+        raise _too_long("delay_tolerance", tolerance, longest, plan)
     return tolerance
 
 
 def queue(asked: str, plan: Plan) -> Queue:
     """Return the requested queue; raises Invalid if it does not exist or the plan excludes it."""
     if asked not in REQUESTABLE:
-        raise Invalid("queue", f"queue is {_either(REQUESTABLE)}, or null, not {asked[:40]!r}.")
+        raise Invalid(
+            "queue",
+            f"{asked[:40]!r} is not a queue that tasks can ask for. Use {either(REQUESTABLE)}, or "
+            "leave it out.",
+        )
     found = Queue(asked)
     if plan.queues is None or found in plan.queues:
         return found
-    allowed = f"only {_either(plan.queues)}" if plan.queues else "none"
+    allowed = f"Use {either(plan.queues)}, or leave it out." if plan.queues else "Leave it out."
     raise Invalid(
-        "queue",
-        f"The plan {plan.name!r} does not include the queue {asked!r}; it lets tasks ask for "
-        f"{allowed}.",
+        "queue", f"the plan {plan.name!r} does not include the queue {asked!r}. {allowed}"
     )
 
 
@@ -79,19 +89,22 @@ def tier(asked: str | None, plan: Plan) -> str:
     if plan.tiers is None and (asked or DEFAULT_TIER) in plan.known_tiers:
         return asked or DEFAULT_TIER
     allowed = allowed_tiers(plan)
+    if not allowed:
+        raise Invalid(
+            "tier",
+            f"the plan {plan.name!r} includes no tier that exists. An administrator can change its "
+            "tiers.",
+        )
     if asked is None:
-        if not allowed:
-            raise Invalid("tier", f"No tier that the plan {plan.name!r} includes exists any more.")
         return DEFAULT_TIER if DEFAULT_TIER in allowed else allowed[0]
     if asked in allowed:
         return asked
     if asked in plan.known_tiers:
         raise Invalid(
             "tier",
-            f"The plan {plan.name!r} does not include the tier {asked!r}; "
-            f"it has {', '.join(allowed)}.",
+            f"the plan {plan.name!r} does not include the tier {asked!r}. Use {either(allowed)}.",
         )
-    raise Invalid("tier", f"There is no tier {asked[:60]!r}; there are {', '.join(allowed)}.")
+    raise Invalid("tier", f"there is no tier {asked[:60]!r}. Use {either(allowed)}.")
 
 
 def allowed_tiers(plan: Plan) -> list[str]:
@@ -109,8 +122,8 @@ def check_resources(resources: Resources, plan: Plan, what: str = "the task") ->
             name = SHORT_NAMES.get(kind, kind if kind in KINDS else f"extra.{kind}")
             raise Invalid(
                 f"resources.{name}",
-                f"The plan {plan.name!r} grants at most {format_amount(kind, most)} at once; "
-                f"{what} asks for {format_amount(kind, amount)}.",
+                f"{what} asks for {format_amount(kind, amount)}; the plan {plan.name!r} grants at "
+                f"most {format_bare_amount(kind, most)} at once.",
             )
 
 
@@ -177,20 +190,17 @@ def without_plan_defaults(spec: TaskSpec, plan: Plan) -> dict[str, Any]:
     return same
 
 
-def _too_long(field: str, longest: timedelta, plan: Plan) -> Invalid:
-    return Invalid(
-        field,
-        f"{field} may be at most {format_duration(longest)} "
-        f"({longest.total_seconds():.12g} s) in the plan {plan.name!r}.",
-    )
-
-
-def _either(queues: Collection[str]) -> str:
-    return " or ".join(f'"{name}"' for name in queues)
+def _too_long(field: str, asked: timedelta, longest: timedelta, plan: Plan) -> Invalid:
+    shown, bound = format_duration(asked), format_duration(longest)
+    if shown == bound:
+        # They differ by less than is shown of long durations.
+        shown, bound = (f"{one.total_seconds():.12g} s" for one in (asked, longest))
+    return Invalid(field, f"{shown} is more than the {bound} that the plan {plan.name!r} allows.")
 
 
 def _unknown_category(category: str, plan: Plan) -> Invalid:
-    there = f"there are {', '.join(sorted(plan.tolerances))}" if plan.tolerances else "it has none"
-    return Invalid(
-        "category", f"The plan {plan.name!r} has no category {category[:60]!r}; {there}."
-    )
+    problem = f"the plan {plan.name!r} has no categories. Leave it out."
+    if plan.tolerances:
+        use = either(sorted(plan.tolerances))
+        problem = f"the plan {plan.name!r} has no category {category[:60]!r}. Use {use}."
+    return Invalid("category", problem)

@@ -85,7 +85,7 @@ def parse_size(value: str, field: str) -> int:
     """Parse "512MiB", "2 GB" or "100000" (bytes) as whole mebibytes, rounded up."""
     match = SIZE_PATTERN.fullmatch(value.strip()) if len(value) <= 40 else None
     if match is None:
-        raise Invalid(field, f'{field} is not a size: {value[:40]!r}. Write it like "512MiB".')
+        raise Invalid(field, f"{value[:40]!r} is not a size. Try 512MiB or 2GiB.")
     unit = (match[2] or "B")[0].lower()
     return -int(-float(match[1]) * SIZE_UNITS[unit] // 2**20)
 
@@ -96,8 +96,7 @@ def _cpu(value: float | None, field: str, default: int) -> int:
     # The comparison also refuses NaN.
     if not 0 < value <= MAX_CORES:
         raise Invalid(
-            field,
-            f"{field} must be above 0 and at most {MAX_CORES}, in cores, not {value}.",
+            field, f"{value:.12g} is not a number of CPUs from 0.001 to {MAX_CORES}. Try 0.5 or 2."
         )
     return max(1, round(value * 1000))
 
@@ -105,7 +104,7 @@ def _cpu(value: float | None, field: str, default: int) -> int:
 def _sized(amount: int | None, text: str | None, field: str, default: int) -> int:
     if text is not None:
         if amount is not None:
-            raise Invalid(field, f"Give {field} or {field}_mb, not both.")
+            raise Invalid(field, f"give either {field} or {field}_mb, not both.")
         amount = parse_size(text, field)
     return default if amount is None else _amount(amount, f"{field}_mb", default)
 
@@ -114,16 +113,20 @@ def _amount(value: int | None, field: str, default: int) -> int:
     if value is None:
         return default
     if not 0 <= value <= MAX_AMOUNT:
-        raise Invalid(field, f"{field} must be between 0 and {MAX_AMOUNT}, not {value}.")
+        raise Invalid(field, f"{value} is not a whole number from 0 to {MAX_AMOUNT}.")
     return value
 
 
 def check_extra(extra: dict[str, int], field: str = "resources.extra") -> dict[str, int]:
     """Return the nonzero kinds; raises Invalid for a bad name or amount."""
     if len(extra) > 20:
-        raise Invalid(field, f"{field} may have at most 20 kinds.")
+        raise Invalid(field, f"it names {len(extra)} resources; at most 20 are allowed.")
     for name, amount in extra.items():
         if not EXTRA_NAME_PATTERN.fullmatch(name) or name in KINDS:
-            raise Invalid(field, f"Not a name of a resource: {name[:60]!r}.")
+            raise Invalid(
+                field,
+                f"{name[:60]!r} is not the name of a custom resource. Begin with a letter, and use "
+                "lower-case letters, digits, '.', '_' and '-'.",
+            )
         _amount(amount, f"{field}.{name}", 0)
     return {name: amount for name, amount in sorted(extra.items()) if amount}

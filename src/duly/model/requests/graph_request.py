@@ -7,6 +7,7 @@ import msgspec
 
 from duly.errors import Invalid
 from duly.model.requests.task_request import MAX_NAME_CHARS, TaskRequest, check_text
+from duly.model.wording import count_of
 
 PER_TASK_FIELDS = ("ref", "depends_on", "idempotency_key", "unique")
 """Fields that each task sets itself, never the defaults."""
@@ -23,7 +24,9 @@ class GraphRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 def graph_name(name: str | None) -> str | None:
     """Return the name of a graph; raises Invalid if it is empty or too long."""
     if name is not None and not 1 <= len(check_text(name, "name")) <= MAX_NAME_CHARS:
-        raise Invalid("name", f"name has 1 to {MAX_NAME_CHARS} characters.")
+        raise Invalid(
+            "name", f"it has {count_of(len(name), 'character')}. Use 1 to {MAX_NAME_CHARS}."
+        )
     return name
 
 
@@ -47,10 +50,12 @@ def apply_defaults(task: TaskRequest, place: str | int, common: Mapping[str, Any
     """Return a task with its ref and the `common` fields; `place` is its ref, or its index."""
     if isinstance(place, str):
         if task.ref not in (None, place):
-            raise Invalid(f"tasks.{place}.ref", f"tasks.{place} has another ref, {task.ref!r}.")
+            raise Invalid(
+                f"tasks.{place}.ref", f"{task.ref!r} differs from the key {place!r}. Leave it out."
+            )
         task.ref = place
     if task.ref is None:
-        raise Invalid(f"tasks[{place}].ref", f"tasks[{place}] has no ref; give it one.")
+        raise Invalid(f"tasks[{place}].ref", "it is missing. Give each task of a graph a ref.")
     for name, value in common.items():
         if getattr(task, name) is None:
             setattr(task, name, value)
@@ -60,7 +65,7 @@ def apply_defaults(task: TaskRequest, place: str | int, common: Mapping[str, Any
 def check_not_empty(tasks: Sized) -> None:
     """Raise Invalid if there is no task."""
     if not tasks:
-        raise Invalid("tasks", "tasks is empty; give at least one.")
+        raise Invalid("tasks", "it is empty. Give at least one task.")
 
 
 def common_fields(defaults: TaskRequest | None) -> dict[str, Any]:
@@ -69,7 +74,7 @@ def common_fields(defaults: TaskRequest | None) -> dict[str, Any]:
         return {}
     for name in PER_TASK_FIELDS:
         if getattr(defaults, name) is not None:
-            raise Invalid(f"defaults.{name}", f"{name} is for each task to say.")
+            raise Invalid(f"defaults.{name}", "it cannot be a default. Set it in each task.")
     return {
         name: value for name, value in msgspec.structs.asdict(defaults).items() if value is not None
     }

@@ -49,10 +49,12 @@ def complete(request: MarkRequest) -> Mark:
     """Check a request; raises Invalid."""
     text = request.reason.strip()
     if not text:
-        raise Invalid("reason", "reason must say why the task is marked; it is kept with the task.")
+        raise Invalid(
+            "reason", "it is empty. Say why the task is marked; the reason is kept with it."
+        )
     if len(text) > MAX_REASON_CHARS:
         raise Invalid(
-            "reason", f"reason may have at most {MAX_REASON_CHARS} characters, not {len(text)}."
+            "reason", f"it has {len(text)} characters; at most {MAX_REASON_CHARS} are allowed."
         )
     check_text(text, "reason")
     return Mark(Status(request.status.value), text, _result(request))
@@ -60,8 +62,9 @@ def complete(request: MarkRequest) -> Mark:
 
 def check_result_size(mark: Mark, limit: int) -> None:
     """Raise Invalid if the result is larger than one that the task itself may leave."""
-    if mark.result is not None and len(mark.result.encode()) > limit:
-        raise Invalid("result", f"result may have at most {limit} bytes for this task.")
+    size = 0 if mark.result is None else len(mark.result.encode())
+    if size > limit:
+        raise Invalid("result", f"it has {size} bytes; this task may have at most {limit}.")
 
 
 def _result(request: MarkRequest) -> str | None:
@@ -69,9 +72,11 @@ def _result(request: MarkRequest) -> str | None:
         value = msgspec.json.decode(request.result)
         text = bytes(request.result).decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid("result", f"result is not JSON: {error}.") from None
+        raise Invalid("result", f"it is not JSON: {error}.") from None
     if value is None:
         return None
     if request.status is MarkStatus.FAILED:
-        raise Invalid("result", "A failed task has no result. Leave it out, or mark it as done.")
+        raise Invalid(
+            "result", "a failed task has no result. Leave it out, or mark the task as done."
+        )
     return text

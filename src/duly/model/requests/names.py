@@ -26,10 +26,13 @@ def check_user(name: str, field: str = "name") -> str:
 def _check(name: str, field: str, form: re.Pattern[str], holds: str) -> str:
     if len(name) > MAX_NAME_CHARS:
         raise Invalid(
-            field, f"{field} may have at most {MAX_NAME_CHARS} characters, not {len(name)}."
+            field, f"it has {len(name)} characters; at most {MAX_NAME_CHARS} are allowed."
         )
     if not form.fullmatch(name):
-        raise Invalid(field, f"{field} holds {holds} and begins with a letter or a digit.")
+        raise Invalid(
+            field,
+            f"{name!r} is not a valid name. Begin with a letter or a digit, and use {holds}.",
+        )
     if name.isdecimal():
-        raise Invalid(field, f"{field} cannot be digits alone, for that would be an id.")
+        raise Invalid(field, f"{name!r} looks like an ID. Use at least one letter.")
     return name

@@ -12,7 +12,7 @@ def check_name(name: str, field: str = "name") -> str:
     if not NAME_PATTERN.fullmatch(name):
         raise Invalid(
             field,
-            f"{field} has 1 to 63 lower-case letters, digits, - and _, and begins with a letter; "
-            f"not {name[:70]!r}.",
+            f"{name[:70]!r} is not a valid name. Begin with a letter, and use at most 63 "
+            "lower-case letters, digits, '-' and '_'.",
         )
     return name

@@ -23,6 +23,7 @@ from duly.model.requests.amounts import (
 )
 from duly.model.requests.plan_names import check_name
 from duly.model.tenant import Plan
+from duly.model.wording import either
 
 MAX_COUNT = 2_000_000_000
 """The upper bound of every count."""
@@ -107,7 +108,7 @@ def change_plan(plan: Plan, changes: Mapping[str, Any]) -> Plan:
     if changes.get("name", plan.name) != plan.name:
         raise Invalid(
             "name",
-            "A plan keeps its name; create another one, and give it to the tenants of this one.",
+            "a plan keeps its name. Create another plan, and give it to the tenants of this one.",
         )
     new = plan_from(msgspec.convert({**_as_request(plan), **changes}, PlanRequest))
     # Unchanged fields stay as they are, to the last digit of a price.
@@ -125,8 +126,8 @@ def check_retention(asked: timedelta | None, history: timedelta) -> None:
     if asked is not None and asked > history:
         raise Invalid(
             "retention",
-            f"retention may only shorten what the server keeps: {format_duration(asked)} is more "
-            f"than {format_duration(history)} (the setting retention.history).",
+            f"{format_duration(asked)} is more than the {format_duration(history)} that the server "
+            "keeps (the setting retention.history).",
         )
 
 
@@ -146,10 +147,11 @@ def _as_request(plan: Plan) -> dict[str, Any]:
 
 def _check_rate(rate: int | None, burst: int | None) -> None:
     if burst is not None and rate is None:
-        raise Invalid("burst", "burst means nothing without tasks_per_hour; give both or neither.")
+        raise Invalid("burst", "it needs tasks_per_hour. Give both or neither.")
     if rate is not None and burst is None:
         raise Invalid(
-            "burst", "tasks_per_hour needs a burst: how many tasks may come at once, at least 1."
+            "burst",
+            "it is missing. With tasks_per_hour, say how many tasks may come at once, from 1.",
         )
 
 
@@ -161,7 +163,9 @@ def _delay_tolerance(asked: float | str | None, longest: timedelta | None) -> ti
 
 def _tolerances(asked: dict[str, float | str], longest: timedelta | None) -> dict[str, float]:
     if len(asked) > MAX_NAMES:
-        raise Invalid("tolerances", f"A plan may have at most {MAX_NAMES} categories.")
+        raise Invalid(
+            "tolerances", f"it names {len(asked)} categories; at most {MAX_NAMES} are allowed."
+        )
     found = {}
     for category, text in asked.items():
         field = f"tolerances.{check_name(category, 'tolerances')}"
@@ -187,8 +191,8 @@ def _execution_cap(asked: float | str | None, longest: timedelta) -> timedelta:
 def _exceeds_bound(field: str, value: timedelta, bound: str, longest: timedelta) -> Invalid:
     return Invalid(
         field,
-        f"{field} is a default, and may not exceed {bound}: "
-        f"{format_duration(value)} is more than {format_duration(longest)}.",
+        f"{format_duration(value)} is more than {bound}, which is {format_duration(longest)}. A "
+        "default must be within the limit.",
     )
 
 
@@ -197,7 +201,7 @@ def _duration(value: float | str | None, field: str, *, zero: bool = False) -> t
         return None
     found = parse_duration(value, field)
     if found <= timedelta(0) and not zero:
-        raise Invalid(field, f"{field} must be more than 0.")
+        raise Invalid(field, "it must be more than 0.")
     return found
 
 
@@ -206,24 +210,22 @@ def _retention(asked: float | str | None) -> timedelta | None:
     if found is not None and found < MIN_RETENTION:
         raise Invalid(
             "retention",
-            f"retention is at least {format_duration(MIN_RETENTION)}, because whole days are "
-            "forgotten; null is as long as the server keeps history.",
+            f"{format_duration(found)} is too short. Use at least "
+            f"{format_duration(MIN_RETENTION)}, or leave it out.",
         )
     return found
 
 
 def _integer(value: int | None, field: str, low: int, high: int = MAX_COUNT) -> int | None:
     if value is not None and not low <= value <= high:
-        raise Invalid(
-            field, f"{field} is a whole number from {low} to {high}, or null, not {value}."
-        )
+        raise Invalid(field, f"{value} is not a whole number from {low} to {high}.")
     return value
 
 
 def _price(value: float | None, field: str) -> Decimal:
     # The comparison also refuses NaN.
     if value is not None and not 0 <= value <= MAX_PRICE:
-        raise Invalid(field, f"{field} must be between 0 and {MAX_PRICE}, not {value}.")
+        raise Invalid(field, f"{value} is not a number from 0 to {MAX_PRICE}.")
     return Decimal(str(value or 0))
 
 
@@ -231,9 +233,11 @@ def _names(names: list[str] | None, field: str) -> tuple[str, ...] | None:
     if names is None:
         return None
     if not names:
-        raise Invalid(field, f"{field} is empty, so that nothing could run; null allows all.")
+        raise Invalid(
+            field, "it is empty, so no task could run. Name at least one, or leave it out."
+        )
     if len(names) > MAX_NAMES:
-        raise Invalid(field, f"{field} may have at most {MAX_NAMES} names.")
+        raise Invalid(field, f"it has {len(names)} names; at most {MAX_NAMES} are allowed.")
     return tuple(dict.fromkeys(check_name(name, field) for name in names))
 
 
@@ -242,8 +246,7 @@ def _queues(names: list[str] | None) -> tuple[str, ...] | None:
         if name not in REQUESTABLE:
             raise Invalid(
                 "queues",
-                f"Tasks cannot request the queue {name[:60]!r}; list any of "
-                f"{', '.join(REQUESTABLE)}, or none.",
+                f"{name[:60]!r} is not a queue that tasks can ask for. Use {either(REQUESTABLE)}.",
             )
     return None if names is None else tuple(dict.fromkeys(names))
 
@@ -256,11 +259,11 @@ def _resources(asked: ResourcesRequest | None) -> dict[str, int] | None:
         # Not from `requested_kinds`, which drops zeros: zero of a kind is a bound too.
         extra = {} if asked.extra is None else {**asked.extra} | check_extra(asked.extra)
     except Invalid as error:
-        field = f"max_{error.field}"
-        raise Invalid(field, error.message.replace(error.field, field)) from None
+        problem = error.problem.replace(error.field, f"max_{error.field}")
+        raise Invalid(f"max_{error.field}", problem) from None
     kinds.pop("extra", None)
     if not kinds and not extra:
-        raise Invalid("max_resources", "max_resources is empty; null is no limit.")
+        raise Invalid("max_resources", "it is empty. Give an amount, or leave it out.")
     if kinds.get("memory_mb") == 0:
-        raise Invalid("max_resources.memory", "max_resources.memory must be above 0.")
+        raise Invalid("max_resources.memory", "0 is too little. It must be more than 0.")
     return {**kinds, **extra}

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from duly.duration import parse_duration, parse_time
+from duly.duration import format_duration, parse_duration, parse_time
 from duly.errors import Invalid
 from duly.model.cron import MONTHS, parse_cron
 from duly.model.recurrence import (
@@ -25,6 +25,7 @@ from duly.model.recurrence import (
     ShortMonth,
     TimesOfDay,
 )
+from duly.model.wording import either
 
 RULE_FIELDS = {"run_at": RecurrenceKind.ONCE} | {
     kind.value: kind for kind in RecurrenceKind if kind is not RecurrenceKind.ONCE
@@ -68,7 +69,7 @@ def parse_recurrence(request: RecurrenceRequest, *, now: datetime) -> Recurrence
     start_at = None if request.start_at is None else parse_time(request.start_at, "start_at")
     end_at = None if request.end_at is None else parse_time(request.end_at, "end_at")
     if start_at is not None and end_at is not None and end_at < start_at:
-        raise Invalid("end_at", "end_at must not be before start_at.")
+        raise Invalid("end_at", "it is before start_at.")
     kind = RULE_FIELDS[way]
     short_month = _short_month(request.short_month, kind)
     return Recurrence(
@@ -85,10 +86,11 @@ def parse_recurrence(request: RecurrenceRequest, *, now: datetime) -> Recurrence
 def _rule_field(request: RecurrenceRequest) -> tuple[str, float | str]:
     given = [(name, value) for name in RULE_FIELDS if (value := getattr(request, name)) is not None]
     if len(given) != 1:
-        problem = " and ".join(name for name, _ in given) or "nothing"
+        names = [name for name, _ in given]
+        problem = f"{either(names, 'and')} are given" if given else "no recurrence is given"
         raise Invalid(
-            given[-1][0] if given else "cron",
-            f"The schedule says {problem}; give exactly one of {', '.join(RULE_FIELDS)}.",
+            names[-1] if given else "cron",
+            f"{problem}. Give exactly one of {either(RULE_FIELDS, 'and')}.",
         )
     return given[0]
 
@@ -99,7 +101,7 @@ def _rule(
     if kind is RecurrenceKind.EVERY:
         interval = parse_duration(written, "every")
         if interval < MIN_INTERVAL:
-            raise Invalid("every", "every must be at least 1 s.")
+            raise Invalid("every", f"{format_duration(interval)} is too short. Use at least 1 s.")
         return FixedInterval(interval, anchor)
     text = str(written).strip().lower()
     match kind:
@@ -127,7 +129,10 @@ def _annually(text: str, short_month: ShortMonth) -> Calendar:
     if month_name.isascii() and month_name.isdecimal() and len(month_name) <= 2:
         month = int(month_name)
     if len(names) != 1 or not dash or not 1 <= month <= 12:
-        raise Invalid("annually", 'annually is a month, a day and a time, like "12-24@06:30".')
+        raise Invalid(
+            "annually",
+            f"{text[:40]!r} is not a month, a day and a time. Write it like 12-24@06:30.",
+        )
     day = _day(day_name, "annually", DAYS_IN_MONTH[month - 1])
     return Calendar(times=times, months=(month,), days=(day,), short_month=short_month)
 
@@ -135,7 +140,9 @@ def _annually(text: str, short_month: ShortMonth) -> Calendar:
 def _days_at(text: str, field: str, example: str) -> tuple[list[str], TimesOfDay]:
     days, at, time = text.partition("@")
     if not at:
-        raise Invalid(field, f'{field} is days and a time, like "{example}".')
+        raise Invalid(
+            field, f"{text[:40]!r} is not one or more days and a time. Write it like {example}."
+        )
     return [day.strip() for day in days.split(",")], _time_of_day(time, field)
 
 
@@ -143,21 +150,19 @@ def _time_of_day(text: str, field: str) -> TimesOfDay:
     found = TIME_PATTERN.fullmatch(text.strip())
     hour, minute, second = (int(part or 0) for part in found.groups()) if found else (24, 0, 0)
     if hour > 23 or minute > 59 or second > 59:
-        raise Invalid(field, f'{field} has no time of day like "06:30": {text[:40]!r}.')
+        raise Invalid(field, f"{text[:40]!r} is not a time of day. Write it like 06:30.")
     return TimesOfDay((hour,), (minute,), (second,))
 
 
 def _weekday(name: str) -> int:
     if name not in WEEKDAY_NAMES:
-        raise Invalid(
-            "weekly", f"weekly knows the days {', '.join(WEEKDAY_NAMES)}, not {name[:40]!r}."
-        )
+        raise Invalid("weekly", f"{name[:40]!r} is not a day. Use {either(WEEKDAY_NAMES)}.")
     return WEEKDAY_NAMES.index(name)
 
 
 def _day(name: str, field: str, most: int) -> int:
     if not (name.isascii() and name.isdecimal() and len(name) <= 2 and 1 <= int(name) <= most):
-        raise Invalid(field, f"{field} has a day from 1 to {most}, not {name[:40]!r}.")
+        raise Invalid(field, f"{name[:40]!r} is not a day from 1 to {most}.")
     return int(name)
 
 
@@ -169,19 +174,19 @@ def _short_month(asked: str | None, kind: RecurrenceKind) -> ShortMonth:
     if asked is None:
         return ShortMonth.LAST
     if kind not in SHORT_MONTH_KINDS:
-        raise Invalid("short_month", "short_month is for monthly and annually; leave it out.")
+        raise Invalid("short_month", "it applies to monthly and annually only. Leave it out.")
     try:
         return ShortMonth(asked)
     except ValueError:
         raise Invalid(
-            "short_month", f'short_month is "last" or "skip", not {asked[:40]!r}.'
+            "short_month", f"{asked[:40]!r} is unknown. Use {either(ShortMonth)}."
         ) from None
 
 
 def _jitter(asked: float | str | None) -> timedelta:
     jitter = timedelta(0) if asked is None else parse_duration(asked, "jitter")
     if jitter > MAX_JITTER:
-        raise Invalid("jitter", "jitter may be at most 24 h.")
+        raise Invalid("jitter", f"{format_duration(jitter)} is too long. Use at most 24 h.")
     return jitter
 
 
@@ -190,7 +195,7 @@ def _zone(name: str | None) -> str:
         return "UTC"
     if not _is_zone(name):
         raise Invalid(
-            "timezone", f'There is no time zone {name[:60]!r}; write a name like "Europe/Berlin".'
+            "timezone", f"there is no time zone {name[:60]!r}. Write it like Europe/Berlin."
         )
     return name
 

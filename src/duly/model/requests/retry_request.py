@@ -32,7 +32,7 @@ def complete_retry(asked: RetryRequest | None) -> RetryTerms | None:
     max_delay = _delay(asked.max_delay, "retry.max_delay")
     if delay is not None and max_delay is not None and max_delay < delay:
         raise Invalid(
-            "retry.max_delay", "retry.max_delay is shorter than retry.delay; make it as long."
+            "retry.max_delay", "it is shorter than retry.delay. Make it at least as long."
         )
     codes = _exit_codes(asked.no_retry_exit_codes or [])
     terms = RetryTerms(delay=delay, max_delay=max_delay, no_retry_exit_codes=codes)
@@ -49,7 +49,8 @@ def _delay(value: float | str | None, field: str) -> float | None:
         return None
     delay = parse_duration(value, field)
     if delay > MAX_RETRY_DELAY:
-        raise Invalid(field, f"{field} may be at most {format_duration(MAX_RETRY_DELAY)}.")
+        longest = format_duration(MAX_RETRY_DELAY)
+        raise Invalid(field, f"{format_duration(delay)} is too long. Use at most {longest}.")
     return delay.total_seconds()
 
 
@@ -57,5 +58,5 @@ def _exit_codes(codes: list[int]) -> list[int]:
     field = "retry.no_retry_exit_codes"
     for code in codes:
         if not 1 <= code <= MAX_EXIT_CODES:
-            raise Invalid(field, f"{field} are numbers from 1 to {MAX_EXIT_CODES}, not {code}.")
+            raise Invalid(field, f"{code} is not an exit code from 1 to {MAX_EXIT_CODES}.")
     return sorted(set(codes))

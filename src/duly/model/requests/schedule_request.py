@@ -20,17 +20,18 @@ from duly.model.requests.task_request import MAX_NAME_CHARS, TaskRequest, check_
 from duly.model.schedule import Misfire, Overlap
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
+from duly.model.wording import count_of, either
 
 E = TypeVar("E", bound=StrEnum)
 NOT_IN_A_TEMPLATE = {
-    "run_at": "the fire time is when it runs; to spread the starts, use jitter",
-    "idempotency_key": "every occurrence would be the same task; each is unique by its fire time",
-    "depends_on": "what has ended holds nothing up any more; for several tasks there is graph",
+    "run_at": "its task starts when it fires. To spread the starts, use jitter",
+    "idempotency_key": "every occurrence would be the same task. Leave it out",
+    "depends_on": "the task that it names ends only once. To run several tasks in order, use graph",
 }
 NOT_IN_A_GRAPH = {
     "run_at": NOT_IN_A_TEMPLATE["run_at"],
     "idempotency_key": NOT_IN_A_TEMPLATE["idempotency_key"],
-    "unique": "overlap says what is done while an earlier occurrence has not ended",
+    "unique": "overlap decides what happens while an earlier occurrence has not ended. Use that",
 }
 MAX_GRAPH_TASKS = 10_000
 """Tasks in the graph of a schedule: one transaction stores them all."""
@@ -101,7 +102,11 @@ def update_recurrence_fields(
 def check_schedule_name(name: str | None) -> str | None:
     """Return the name of a schedule; raises Invalid if it is empty or too long."""
     if name is not None and not 1 <= len(name.strip()) <= len(name) <= MAX_NAME_CHARS:
-        raise Invalid("name", f"name has 1 to {MAX_NAME_CHARS} characters; leave it out instead.")
+        raise Invalid(
+            "name",
+            f"it has {count_of(len(name.strip()), 'character')}. Use 1 to {MAX_NAME_CHARS}, or "
+            "leave it out.",
+        )
     return None if name is None else check_text(name, "name")
 
 
@@ -120,11 +125,11 @@ def check_template(task: Mapping[str, Any], plan: Plan) -> None:
     request = msgspec.convert(task, TaskRequest)
     for field, why in NOT_IN_A_TEMPLATE.items():
         if getattr(request, field) is not None:
-            raise Invalid(f"task.{field}", f"task.{field} has no place in a schedule: {why}.")
+            raise Invalid(f"task.{field}", f"a schedule cannot have it, because {why}.")
     try:
         complete(request, plan)
     except Invalid as error:
-        raise Invalid(f"task.{error.field}", f"task: {error.message}") from None
+        raise error.within("task") from None
     except TooLarge as error:
         raise TooLarge(f"task: {error.message}", field="task") from None
 
@@ -133,35 +138,36 @@ def check_graph_template(tasks: Sequence[TaskRequest], plan: Plan) -> None:
     """Raise Invalid if a schedule could never submit the tasks of a graph together."""
     if len(tasks) > MAX_GRAPH_TASKS:
         raise TooLarge(
-            f"The graph of a schedule has at most {MAX_GRAPH_TASKS} tasks.", field="tasks"
+            f"The graph has {len(tasks)} tasks; a schedule may have at most {MAX_GRAPH_TASKS}.",
+            field="tasks",
         )
-    if sum(len(task.depends_on or ()) for task in tasks) > MAX_GRAPH_DEPENDENCIES:
+    edges = sum(len(task.depends_on or ()) for task in tasks)
+    if edges > MAX_GRAPH_DEPENDENCIES:
         raise TooLarge(
-            f"The graph of a schedule has at most {MAX_GRAPH_DEPENDENCIES} dependencies.",
+            f"The graph has {edges} dependencies; a schedule may have at most "
+            f"{MAX_GRAPH_DEPENDENCIES}.",
             field="tasks",
         )
     for most, limit in ((plan.burst, "burst"), (plan.max_waiting, "max_waiting")):
         if most is not None and len(tasks) > most:
             raise Invalid(
                 "tasks",
-                f"The plan {plan.name!r} never takes {len(tasks)} tasks at once: its {limit} is "
-                f"{most}.",
+                f"the graph has {len(tasks)} tasks; the plan {plan.name!r} takes at most {most} at "
+                f"once ({limit}).",
                 limit=limit,
             )
     for index, request in enumerate(tasks):
         where = f"tasks[{index}]"
         for field, why in NOT_IN_A_GRAPH.items():
             if getattr(request, field) is not None:
-                place = f"{where}.{field}"
-                raise Invalid(place, f"{place} has no place in a schedule: {why}.")
+                raise Invalid(f"{where}.{field}", f"a schedule cannot have it, because {why}.")
         for number, upstream in enumerate(request.depends_on or ()):
             name = upstream if isinstance(upstream, str) else upstream.task
             if name.isdecimal():
-                place = f"{where}.depends_on[{number}]"
                 raise Invalid(
-                    place,
-                    f"{place} names the task {name[:60]}: in a schedule it can name the others of "
-                    "its graph alone, because every occurrence is a new one.",
+                    f"{where}.depends_on[{number}]",
+                    f"{name[:60]} is an existing task. In a schedule, name tasks of its own graph "
+                    "by their refs.",
                 )
 
 
@@ -182,9 +188,9 @@ def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
 def schedule_template(task: TaskRequest | None, graph: GraphRequest | None) -> TaskOrGraph:
     """Return the task or graph as a schedule stores it; raises Invalid unless one is given."""
     if task is None and graph is None:
-        raise Invalid("task", "A schedule needs something to submit; give a task or a graph.")
+        raise Invalid("task", "it is missing. Give a task or a graph to submit.")
     if task is not None and graph is not None:
-        raise Invalid("graph", "A schedule submits a task or a graph; give one of them.")
+        raise Invalid("graph", "a task is given, too. Give either a task or a graph.")
     if task is not None:
         return task_template(task), None
     return None, None if graph is None else _graph_template(graph)
@@ -197,7 +203,7 @@ def _graph_template(request: GraphRequest) -> dict[str, Any]:
         if request.name is not None:
             kept["name"] = graph_name(request.name)
     except Invalid as error:
-        raise Invalid(f"graph.{error.field}", f"graph: {error.message}") from None
+        raise error.within("graph") from None
     if request.defaults is not None:
         kept["defaults"] = task_template(request.defaults)
     return kept
@@ -214,5 +220,4 @@ def _choice(asked: str | None, kind: type[E], field: str, default: E) -> E:
     try:
         return kind(asked)
     except ValueError:
-        there = ", ".join(kind)
-        raise Invalid(field, f"{field} is one of {there}, not {asked[:40]!r}.") from None
+        raise Invalid(field, f"{asked[:40]!r} is unknown. Use {either(kind)}.") from None

@@ -28,6 +28,7 @@ from duly.model.resources import Resources
 from duly.model.shape import Concurrency
 from duly.model.task import OnConflict, OnLost, Payload, TaskSpec, Unique, UniqueWhile
 from duly.model.tenant import Plan
+from duly.model.wording import either
 
 MAX_NAME_CHARS = 200
 MAX_LABEL_CHARS = 100
@@ -184,7 +185,7 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
     """
     for field in IMMUTABLE_FIELDS:
         if field in changes:
-            raise Invalid(field, f"{field} cannot be changed; submit a new task.")
+            raise Invalid(field, "it cannot be changed. Submit a new task.")
     fields_before = _as_request(spec)
     fields = {**fields_before, **changes}
     ways = {"command", "script_path", "source"} & changes.keys()
@@ -272,13 +273,13 @@ def _resources_as_request(resources: Resources) -> dict[str, Any]:
 def check_text(text: str, field: str) -> str:
     """Return `text`; raises Invalid if neither PostgreSQL nor a process could take it."""
     if "\0" in text:
-        raise Invalid(field, f"{field} contains a NUL character; take it out.")
+        raise Invalid(field, "it contains a NUL character. Remove it.")
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Invalid(field, f"{field} contains half of a surrogate pair; send UTF-8.") from None
+        raise Invalid(field, "it contains half of a surrogate pair. Send valid UTF-8.") from None
     return text
 
 
@@ -286,9 +287,9 @@ def _text(value: str | None, field: str, limit: int) -> str | None:
     if value is None:
         return None
     if not value.strip():
-        raise Invalid(field, f"{field} must not be empty; leave it out instead.")
+        raise Invalid(field, "it is empty. Give a value, or leave it out.")
     if len(value) > limit:
-        raise Invalid(field, f"{field} may have at most {limit} characters, not {len(value)}.")
+        raise Invalid(field, f"it has {len(value)} characters; at most {limit} are allowed.")
     return check_text(value, field)
 
 
@@ -296,7 +297,7 @@ def _integer(value: int | None, field: str, low: int, high: int, *, default: int
     if value is None:
         return default
     if not low <= value <= high:
-        raise Invalid(field, f"{field} must be between {low} and {high}, not {value}.")
+        raise Invalid(field, f"{value} is not a whole number from {low} to {high}.")
     return value
 
 
@@ -306,7 +307,7 @@ def _on_lost(value: str | None) -> OnLost:
     try:
         return OnLost(value)
     except ValueError:
-        raise Invalid("on_lost", f'on_lost is "retry" or "fail", not {value[:40]!r}.') from None
+        raise Invalid("on_lost", f"{value[:40]!r} is unknown. Use {either(OnLost)}.") from None
 
 
 def _concurrency(asked: ConcurrencyRequest | None) -> Concurrency | None:
@@ -326,27 +327,30 @@ def _unique(asked: UniqueRequest) -> Unique:
             OnConflict(asked.on_conflict or OnConflict.REFUSE),
         )
     except ValueError:
-        field, words = "unique.while", '"waiting" or "live"'
+        field, value, words = "unique.while", asked.holds_while, either(UniqueWhile)
         if asked.holds_while in (None, *UniqueWhile):
-            field, words = "unique.on_conflict", '"refuse" or "return"'
-        raise Invalid(field, f"{field} is {words}.") from None
+            field, value, words = "unique.on_conflict", asked.on_conflict, either(OnConflict)
+        raise Invalid(field, f"{str(value)[:40]!r} is unknown. Use {words}.") from None
 
 
 def _payload(request: TaskRequest, plan: Plan) -> Payload:
     ways = (request.command, request.script_path, request.source)
     if ways.count(None) != len(ways) - 1:
         given = [name for name, way in zip(PAYLOAD_FIELDS, ways, strict=True) if way is not None]
-        problem = "says nothing to run" if not given else f"says {' and '.join(given)}"
+        problem = f"{either(given, 'and')} are given" if given else "there is nothing to run"
         raise Invalid(
             given[-1] if given else "command",
-            f"The task {problem}; give exactly one of command, script_path and source.",
+            f"{problem}. Give exactly one of {either(PAYLOAD_FIELDS, 'and')}.",
         )
     if request.command is not None:
         _check_command(request.command)
     if request.script_path is not None:
         _text(request.script_path, "script_path", 4096)
         if not request.script_path.startswith("/"):
-            raise Invalid("script_path", "script_path must be an absolute path on the node.")
+            raise Invalid(
+                "script_path",
+                f"{request.script_path[:60]!r} is not an absolute path on the node. Begin with /.",
+            )
     if request.source is not None:
         _check_source(request.source)
     if request.artifact is not None:
@@ -369,11 +373,13 @@ def _payload(request: TaskRequest, plan: Plan) -> Payload:
 
 def _check_command(command: list[str]) -> None:
     if not command:
-        raise Invalid("command", 'command is empty; write it like ["echo", "hi"].')
+        raise Invalid("command", 'it is empty. Write it like ["echo", "hi"].')
     if not command[0].strip():
-        raise Invalid("command[0]", "command[0], the program to run, is empty.")
+        raise Invalid("command[0]", "it is empty. Name the program to run.")
     if len(command) > MAX_ARGUMENTS:
-        raise Invalid("command", f"command may have at most {MAX_ARGUMENTS} arguments.")
+        raise Invalid(
+            "command", f"it has {len(command)} arguments; at most {MAX_ARGUMENTS} are allowed."
+        )
     total = 0
     for index, argument in enumerate(command):
         size = len(argument)
@@ -383,19 +389,20 @@ def _check_command(command: list[str]) -> None:
         if size > MAX_ARGUMENT_BYTES:
             raise Invalid(
                 f"command[{index}]",
-                f"command[{index}] has {size} bytes; a process takes at most {MAX_ARGUMENT_BYTES} "
-                "in one argument.",
+                f"it has {size} bytes; at most {MAX_ARGUMENT_BYTES} are allowed in one argument.",
             )
     if total > MAX_COMMAND_BYTES:
-        raise Invalid("command", f"command may have at most {MAX_COMMAND_BYTES} bytes in all.")
+        raise Invalid("command", f"it has {total} bytes; at most {MAX_COMMAND_BYTES} are allowed.")
 
 
 def _check_source(source: str) -> None:
     check_text(source, "source")
     if not source.startswith("#!"):
-        raise Invalid("source", 'source must begin with a line such as "#!/bin/sh".')
-    if len(source.encode()) > MAX_SOURCE_BYTES:
-        raise TooLarge(f"source may have at most {MAX_SOURCE_BYTES} bytes.", field="source")
+        raise Invalid("source", "it has no first line such as #!/bin/sh. Add one.")
+    size = len(source.encode())
+    if size > MAX_SOURCE_BYTES:
+        message = f"source: it has {size} bytes; at most {MAX_SOURCE_BYTES} are allowed."
+        raise TooLarge(message, field="source")
 
 
 def _check_stdin(text: str) -> str:
@@ -404,7 +411,7 @@ def _check_stdin(text: str) -> str:
     if size > MAX_STDIN_BYTES:
         raise Invalid(
             "stdin",
-            f"stdin may have at most {MAX_STDIN_BYTES} bytes, not {size}; send more as a file of a "
+            f"it has {size} bytes; at most {MAX_STDIN_BYTES} are allowed. Send it as a file of a "
             "bundle.",
         )
     return text
@@ -413,29 +420,41 @@ def _check_stdin(text: str) -> str:
 def _check_artifact(request: TaskRequest) -> None:
     """Refuse an invalid hash; whether the artifact exists is checked where it is stored."""
     if request.command is None:
-        raise Invalid("artifact", "An artifact goes with a command, which is run in it.")
+        raise Invalid(
+            "artifact", "it needs a command, which runs in its folder. Give command, too."
+        )
     check_sha256(request.artifact or "", "artifact")
 
 
 def _env(env: dict[str, str]) -> dict[str, str]:
     if len(env) > MAX_ENV_VARIABLES:
-        raise Invalid("env", f"env may have at most {MAX_ENV_VARIABLES} variables.")
+        raise Invalid(
+            "env", f"it has {len(env)} variables; at most {MAX_ENV_VARIABLES} are allowed."
+        )
     total = 0
     for name, value in env.items():
         if not ENV_NAME_PATTERN.fullmatch(name) or len(name) > 200:
-            raise Invalid("env", f"env has a name that no shell takes: {name[:60]!r}.")
+            raise Invalid(
+                "env",
+                f"{name[:60]!r} is not the name of a variable. Use letters, digits and '_', and "
+                "begin with no digit.",
+            )
         if name.startswith("DULY_"):
-            raise Invalid("env", f"env may not set {name[:60]}: names in DULY_ are Duly's own.")
+            raise Invalid(
+                "env", f"{name[:60]!r} is reserved, as all names that begin with DULY_. Rename it."
+            )
         size = len(name) + len(check_text(value, f"env.{name}").encode())
         if size > MAX_VARIABLE_BYTES:
-            message = f"env.{name} may have at most {MAX_VARIABLE_BYTES} bytes, its name included."
+            message = (
+                f"it has {size} bytes with its name; at most {MAX_VARIABLE_BYTES} are allowed."
+            )
             raise Invalid(f"env.{name}", message)
         total += size
     if total > MAX_ENV_BYTES:
-        raise Invalid("env", f"env may have at most {MAX_ENV_BYTES} bytes in all.")
+        raise Invalid("env", f"it has {total} bytes; at most {MAX_ENV_BYTES} are allowed.")
     folders = len(set(env.get("PATH", "").split(":")))
     if folders > MAX_PATH_FOLDERS:
-        message = f"env.PATH may name at most {MAX_PATH_FOLDERS} different folders, not {folders}."
+        message = f"it names {folders} different folders; at most {MAX_PATH_FOLDERS} are allowed."
         raise Invalid("env.PATH", message)
     return env
 
@@ -443,10 +462,14 @@ def _env(env: dict[str, str]) -> dict[str, str]:
 def check_labels(labels: dict[str, str], field: str = "labels") -> dict[str, str]:
     """Return `labels`; raises Invalid if they are too many, or one is empty or too long."""
     if len(labels) > MAX_LABELS:
-        raise Invalid(field, f"{field} may have at most {MAX_LABELS} entries.")
+        raise Invalid(field, f"it has {len(labels)} entries; at most {MAX_LABELS} are allowed.")
     for name, value in labels.items():
         if not name.strip() or len(name) > MAX_LABEL_CHARS or len(value) > MAX_LABEL_CHARS:
-            raise Invalid(field, f"A label has 1 to {MAX_LABEL_CHARS} characters: {name[:60]!r}.")
+            raise Invalid(
+                field,
+                f"the label {name[:60]!r} is empty or too long. Use names of 1 to "
+                f"{MAX_LABEL_CHARS} characters, and values of at most {MAX_LABEL_CHARS}.",
+            )
         check_text(name, field)
         check_text(value, f"{field}.{name}")
     return labels
@@ -456,7 +479,7 @@ def _resources(request: TaskRequest, tier: str, plan: Plan) -> Resources:
     resources = apply_amounts(request.resources, plan.known_tiers[tier])
     # To the kernel, 0 is no limit: the task could take all the memory.
     if resources.memory_mb == 0:
-        raise Invalid("resources.memory", "resources.memory must be above 0, at least 1 MiB.")
+        raise Invalid("resources.memory", "0 is too little. Use at least 1 MiB.")
     if plan.max_resources:
         allowance.check_resources(resources, plan)
     return resources

@@ -8,6 +8,7 @@ from duly.model.requests.amounts import ResourcesRequest, apply_amounts
 from duly.model.requests.plan_names import check_name
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.tenant import Plan
+from duly.model.wording import either
 
 MAX_TIERS = 100
 """Of one tenant, or for everyone."""
@@ -36,14 +37,14 @@ def tier_from(
     resources = apply_amounts(asked, base)
     for kind, said in (("cpu_milli", "cpu"), ("memory_mb", "memory")):
         if not getattr(resources, kind):
-            raise Invalid(f"resources.{said}", f"A tier has {said}; say how much, above 0.")
+            raise Invalid(f"resources.{said}", "it is missing. Give an amount above 0.")
     if plan is None:
         return resources
     if plan.tiers is not None and name not in plan.tiers:
         raise Invalid(
             "name",
-            f"The plan {plan.name!r} has only the tiers {', '.join(plan.tiers)}; "
-            "what these stand for may be changed.",
+            f"the plan {plan.name!r} does not include a tier {name!r}. Redefine "
+            f"{either(plan.tiers)} instead.",
         )
     check_resources(resources, plan, f"the tier {name!r}")
     return resources

@@ -11,8 +11,8 @@ from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Connection, Database
 
 LAST_ADMIN_KEY = (
-    "This would leave Duly without an administrator: it takes away the last lasting key with the "
-    "scope 'admin'. Create another one first: `duly key create --scopes admin`."
+    "This would leave Duly without an administrator: the key is the last one with the scope "
+    "'admin' that does not expire. Create another one first: duly key create --scopes admin"
 )
 
 
@@ -41,8 +41,8 @@ def check_grant(credential: Credential, scopes: frozenset[Scope]) -> None:
     """Refuse to grant scopes that the caller does not hold; raises Forbidden."""
     if wider := not_grantable(credential.scopes, scopes):
         raise Forbidden(
-            f"Your key may not grant the scope {wider[0].value!r}: "
-            "a key can only grant scopes that it holds itself.",
+            f"Your key lacks the scope {wider[0].value!r}, so it cannot grant it. Use a key that "
+            "has it.",
             scope=wider[0].value,
         )
 
@@ -51,8 +51,8 @@ def check_reach(credential: Credential, scopes: frozenset[Scope], thing: str) ->
     """Refuse to change a key or user with more scopes than the caller; raises Forbidden."""
     if wider := not_grantable(credential.scopes, scopes):
         raise Forbidden(
-            f"This {thing} has the scope {wider[0].value!r}, "
-            "which your key may neither grant nor take away.",
+            f"This {thing} has the scope {wider[0].value!r}, which your key lacks, so your key "
+            "cannot change it. Use a key that has it.",
             scope=wider[0].value,
         )
 
@@ -62,10 +62,11 @@ def unknown_in_tenant(credential: Credential, thing: str, name: object) -> NotFo
 
     For an administrator, who may mean another tenant's, it says how to name the tenant.
     """
-    message = f"There is no {thing} {str(name)[:60]}"
+    message = f"There is no {thing} {str(name)[:60]!r}"
     if Scope.ADMIN not in credential.scopes:
-        return NotFound(f"{message}.")
+        return NotFound(f"{message}.", kind=thing)
     return NotFound(
-        f"{message} in the tenant {credential.tenant!r}. If it belongs to another tenant, name it: "
-        "`--tenant NAME`, or `?tenant=NAME` in the URL."
+        f"{message} in the tenant {credential.tenant!r}. If it belongs to another tenant, give "
+        "--tenant NAME, or ?tenant=NAME in the URL.",
+        kind=thing,
     )

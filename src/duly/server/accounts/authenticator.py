@@ -60,7 +60,7 @@ class Authenticator:
             credential = await tenants.by_key(conn, key)
         if credential is None:
             self._credentials.pop(hashed, None)
-            raise Unauthenticated("The key is not valid; it is unknown, expired or revoked.")
+            raise Unauthenticated("The key is not valid: it is unknown, expired or revoked.")
         # A row read before an invalidation may predate the change that caused it.
         if invalidations == self._invalidations:
             _put(self._credentials, hashed, credential, read_at, _ttl(credential.expires_in))
@@ -76,7 +76,7 @@ class Authenticator:
             node = await nodes.by_key(conn, hashed)
         if node is None or node.is_removed:
             self._nodes.pop(hashed, None)
-            raise Unauthenticated("The node's key is not valid; join with a token again.")
+            raise Unauthenticated("The node's key is not valid. Join again with a new token.")
         _put(self._nodes, hashed, node.id, read_at, CACHE_TTL)
         return node.id
 

@@ -51,7 +51,9 @@ class Keys:
     async def create(self, credential: Credential, request: KeyRequest) -> tuple[int, str]:
         """Create a key, and return its id and its secret, which is not stored."""
         if request.user is not None and request.service is not None:
-            raise Invalid("service", "A key belongs to a user or to a service, not to both.")
+            raise Invalid(
+                "service", "a key belongs to a user or to a service. Give only one of them."
+            )
         if request.service is not None:
             check_user(request.service, "service")
         _check_scopes(credential, request.scopes)
@@ -128,13 +130,15 @@ async def _lock(
             credential, "key", key_id if prefix is None else prefix[: tenants.KEY_PREFIX_LENGTH]
         )
     if len(matches) > 1:
-        raise Conflict("More than one key begins with this prefix; name it by its id.")
+        raise Conflict("Several keys begin with this prefix. Give the ID of the key.")
     return matches[0]
 
 
 def _check_scopes(credential: Credential, scopes: frozenset[Scope]) -> None:
     if not scopes:
-        raise Invalid("scopes", "scopes is empty; such a key could do nothing.")
+        raise Invalid(
+            "scopes", "it is empty, so the key could do nothing. Give at least one scope."
+        )
     check_grant(credential, scopes)
 
 
@@ -142,9 +146,9 @@ def _check_usable(key: LockedKey) -> None:
     """Refuse to change a key that has ended or belongs to a login; raises Conflict."""
     if key.revoked_at is not None or key.has_expired:
         how = "has expired" if key.revoked_at is None else "is revoked"
-        raise Conflict(f"The key {how} and cannot be changed; create another one.")
+        raise Conflict(f"The key {how} and cannot be changed. Create another one.")
     if key.is_login:
-        raise Conflict("The key belongs to a login and ends with it; create another one.")
+        raise Conflict("The key belongs to a login and ends with it. Create another one.")
 
 
 async def _ensure_user(
@@ -163,7 +167,7 @@ async def _ensure_user(
     granted = scopes | (TENANT_SCOPES & grantable(credential.scopes))
     user_id = await users.add(conn, credential.tenant_id, name, granted)
     if user_id is None:
-        raise Conflict(f"The user {name!r} is being created by another request; try again.")
+        raise Conflict(f"The user {name!r} is being created by another request. Try again.")
     await audit_log.record(
         conn,
         credential=credential,

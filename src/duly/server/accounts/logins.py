@@ -86,7 +86,8 @@ class Logins:
         async with self._database.transaction(ConnectionClass.CLIENT) as conn:
             if not await keys.end_login(conn, credential.key_id or 0):
                 raise Conflict(
-                    "This key does not belong to a login; to end it, revoke it: `duly key revoke`."
+                    "This key does not belong to a login. To end it, revoke it with 'duly key "
+                    "revoke'."
                 )
             await _record(conn, credential, "logout")
         self._server_bus.broadcast(Hint(credentials=True))

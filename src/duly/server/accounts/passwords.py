@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from duly.errors import Invalid, Unavailable
+from duly.model.wording import count_of
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
@@ -47,7 +48,9 @@ class Passwords:
     def check_capacity(self) -> None:
         """Refuse a caller when the queue is full; raises Unavailable."""
         if self._waiting >= MAX_CONCURRENT_HASHES + MAX_QUEUED_HASHES:
-            raise Unavailable("Too many passwords are being checked; try again.", RETRY_AFTER)
+            raise Unavailable(
+                "Too many passwords are being checked at once. Try again.", RETRY_AFTER
+            )
 
     async def _run(self, work: Callable[[], T]) -> T:
         self.check_capacity()
@@ -63,7 +66,8 @@ def check_password(password: str) -> None:
     if not MIN_PASSWORD_LENGTH <= len(password) <= MAX_PASSWORD_LENGTH:
         raise Invalid(
             "password",
-            f"password must have {MIN_PASSWORD_LENGTH} to {MAX_PASSWORD_LENGTH} characters.",
+            f"it has {count_of(len(password), 'character')}. Use {MIN_PASSWORD_LENGTH} to "
+            f"{MAX_PASSWORD_LENGTH}.",
         )
 
 

@@ -20,6 +20,7 @@ from duly.model.requests.plan_request import change_plan, check_retention
 from duly.model.requests.tier_request import MAX_TIERS, tier_from
 from duly.model.resources import TIERS, Resources
 from duly.model.tenant import Credential, Plan
+from duly.model.wording import either
 from duly.server.cluster.hints import Hint
 from duly.server.cluster.server_bus import ServerBus
 from duly.store.accounts import audit_log, plans, tiers
@@ -60,7 +61,9 @@ class Plans:
         async with self._database.transaction(ConnectionClass.CLIENT) as conn:
             await _check_tiers(conn, plan)
             if not await plans.add(conn, plan):
-                raise Conflict(f"There is a plan {plan.name!r} already; update it instead.")
+                raise Conflict(
+                    f"There is a plan {plan.name!r} already. Update it, or choose another name."
+                )
             details = {"grants": _grants(plan)}
             await _record(conn, credential, "plan.create", plan.name, details)
 
@@ -93,7 +96,7 @@ class Plans:
     async def _lock(self, conn: Connection, name: str) -> Plan:
         plan = await plans.lock(conn, name)
         if plan is None:
-            raise NotFound(f"There is no plan {name[:60]!r}.")
+            raise NotFound(f"There is no plan {name[:60]!r}.", kind="plan")
         return plan
 
     async def create_tier(
@@ -103,7 +106,9 @@ class Plans:
 
         def decide(tiers: TierDefinitions) -> Resources:
             if name in tiers.defined:
-                raise Conflict(f"There is a tier {name!r} already; update it instead.")
+                raise Conflict(
+                    f"There is a tier {name!r} already. Update it, or choose another name."
+                )
             return tier_from(name, request, plan=None if everyone else credential.plan)
 
         await self._put(credential, name, decide, "tier.create", everyone=everyone)
@@ -135,7 +140,9 @@ class Plans:
             definitions = await _lock_tiers(conn, tenant_id)
             resources = decide(definitions)
             if name not in definitions.defined and len(definitions.defined) >= MAX_TIERS:
-                raise Conflict(f"There may be at most {MAX_TIERS} tiers; remove one first.")
+                raise Conflict(
+                    f"There are {MAX_TIERS} tiers, which is the limit. Remove one first."
+                )
             await tiers.put(conn, tenant_id, name, resources)
             details = {"everyone": everyone, "resources": resources_to_json(resources)}
             await _record(conn, credential, action, name, details, tenant_id)
@@ -205,8 +212,7 @@ async def _check_tiers(conn: Connection, plan: Plan) -> None:
         if name not in existing:
             raise Invalid(
                 "tiers",
-                f"There is no tier {name!r} for everyone; there are "
-                f"{', '.join(dict.fromkeys(existing))}.",
+                f"there is no tier {name!r} for everyone. Use {either(dict.fromkeys(existing))}.",
             )
 
 
@@ -242,11 +248,13 @@ def _nothing_to_remove(name: str, definitions: TierDefinitions) -> Conflict | No
     if name not in definitions.effective:
         return _no_tier(name)
     whose = "Duly's own" if definitions.effective[name] == TIERS.get(name) else "everyone's"
-    return Conflict(f"The tier {name!r} is {whose} and not redefined here; nothing to remove.")
+    return Conflict(
+        f"The tier {name!r} is {whose} and not redefined here. There is nothing to remove."
+    )
 
 
 def _no_tier(name: str) -> NotFound:
-    return NotFound(f"There is no tier {name[:60]!r}.")
+    return NotFound(f"There is no tier {name[:60]!r}.", kind="tier")
 
 
 async def _record(

@@ -9,6 +9,7 @@ from duly.errors import Conflict, Invalid
 from duly.model.requests.names import check_tenant
 from duly.model.requests.plan_request import check_weight
 from duly.model.tenant import Credential
+from duly.model.wording import count_of, either
 from duly.server.accounts.administrators import keeping_an_administrator
 from duly.server.cluster.hints import Hint
 from duly.server.cluster.server_bus import ServerBus
@@ -139,7 +140,7 @@ def _changed(old: Tenant, new: Tenant) -> dict[str, list[object]]:
 async def _check_plan(conn: Connection, plan: str) -> None:
     names = await tenants.plans(conn)
     if plan not in names:
-        raise Invalid("plan", f"There is no plan {plan[:60]!r}; there are {', '.join(names)}.")
+        raise Invalid("plan", f"there is no plan {plan[:60]!r}. Use {either(names)}.")
 
 
 async def _record(
@@ -172,14 +173,11 @@ def _name_taken(name: str) -> Conflict:
 
 
 def _has_live_tasks(tenant: Tenant, count: int) -> Conflict:
-    many = (
-        f"{count} or more tasks"
-        if count == MAX_COUNTED_TASKS
-        else f"{count} task{'s' * (count != 1)}"
-    )
+    many = f"{count} or more tasks" if count == MAX_COUNTED_TASKS else count_of(count, "task")
+    have = "has" if count == 1 else "have"
     return Conflict(
-        f"{tenant.name!r} has {many} that have not ended. Suspend it to stop new submissions "
-        f"(`duly tenant suspend {tenant.name}`), cancel them (POST /v1/tasks/cancel?tenant="
-        f"{tenant.name}) or let them end, then remove it.",
+        f"The tenant {tenant.name!r} has {many} that {have} not ended. Stop new ones with 'duly "
+        f"tenant suspend {tenant.name}', cancel these with 'duly cancel --tenant {tenant.name} "
+        "--status waiting,running' or let them end, then remove the tenant.",
         live=count,
     )

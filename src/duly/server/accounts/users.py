@@ -39,7 +39,7 @@ class Users:
             await tenants.hold(conn, credential.tenant_id)
             user_id = await users.add(conn, credential.tenant_id, name, scopes, hashed)
             if user_id is None:
-                raise Conflict(f"There is a user {name!r} already.")
+                raise Conflict(f"There is a user {name!r} already. Choose another name.")
             details = {"scopes": sorted(scopes), "password": password is not None}
             await _record(conn, credential, "create", name, **details)
         return user_id

@@ -14,6 +14,7 @@ from datetime import timedelta
 from duly import telemetry
 from duly.errors import Invalid, LimitExceeded
 from duly.model.tenant import Credential, Plan
+from duly.model.wording import count_of
 from duly.server.duty_cycle import DutyCycle
 from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Database
@@ -108,8 +109,8 @@ class BacklogLimit:
 
 def exceeded_message(plan: Plan) -> str:
     """Return the sentence that names the limit."""
-    tasks = "1 task" if plan.max_waiting == 1 else f"{plan.max_waiting} tasks"
-    return f"Limit exceeded: at most {tasks} may wait in the plan {plan.name!r}."
+    tasks = count_of(plan.max_waiting or 0, "task")
+    return f"Limit exceeded: the plan {plan.name!r} lets at most {tasks} wait."
 
 
 def backlog_exceeded(plan: Plan, tasks: int) -> LimitExceeded | Invalid:
@@ -118,8 +119,8 @@ def backlog_exceeded(plan: Plan, tasks: int) -> LimitExceeded | Invalid:
     if plan.max_waiting is not None and tasks > plan.max_waiting:
         return Invalid(
             "tasks",
-            f"Limit exceeded: a batch of {tasks} tasks is larger than the {plan.max_waiting} that "
-            f"the plan {plan.name!r} lets wait; submit it in parts.",
+            f"{tasks} are more than the {plan.max_waiting} that the plan {plan.name!r} lets wait. "
+            "Submit them in parts.",
             limit="max_waiting",
             max_waiting=plan.max_waiting,
         )

@@ -133,5 +133,5 @@ def _existing_task(
         return unique_keys.resolve_conflict(task.spec.unique, held[task.id])
     if duplicate is None:
         key = task.spec.idempotency_key
-        raise Unavailable(f"The idempotency key {key!r} was just released; submit again.")
+        raise Unavailable(f"The idempotency key {key!r} was just released. Submit again.")
     return duplicate.task_id

@@ -14,6 +14,7 @@ from duly.errors import Invalid
 from duly.model import graph
 from duly.model.graph import NOTHING_INHERITED, InheritedUrgency, Upstream
 from duly.model.task import TaskSpec
+from duly.model.wording import either
 from duly.policy import graph_order
 from duly.policy.graph_order import TaskTiming
 from duly.store.database import Connection
@@ -138,9 +139,10 @@ def _new_edges(links: DependencyLinks, ids: Sequence[int], stored: set[int]) -> 
 
 def _unknown_upstreams(links: DependencyLinks, unknown: Collection[int]) -> Invalid:
     """Return the error for upstreams that do not exist, with the field of the first of them."""
-    names = ", ".join(str(task_id) for task_id in sorted(unknown)[:MAX_IDS_IN_MESSAGE])
-    more = len(unknown) - MAX_IDS_IN_MESSAGE
-    rest = f" and {more} more" if more > 0 else ""
+    names = [repr(str(task_id)) for task_id in sorted(unknown)[:MAX_IDS_IN_MESSAGE]]
+    if (more := len(unknown) - len(names)) > 0:
+        names.append(f"{more} more")
+    missing = "is no task" if len(unknown) == 1 else "are no tasks"
     field = _field_alone if links.is_alone else graph.dependencies_field
     first = next(
         (
@@ -151,4 +153,4 @@ def _unknown_upstreams(links: DependencyLinks, unknown: Collection[int]) -> Inva
         ),
         "depends_on",
     )
-    return Invalid(first, f"There is no task {names}{rest} to depend on.")
+    return Invalid(first, f"there {missing} {either(names, 'and')}.", kind="task")

@@ -83,7 +83,7 @@ async def read_earlier_batch(
     await confirm(conn)
     earlier = submissions.get((tenant_id, key))
     if earlier is None or earlier.batch is None or earlier.body_hash != body_hash:
-        raise KeyReused(f"The idempotency key {key!r} belongs to another submission.")
+        raise KeyReused(f"The idempotency key {key!r} was used for another request. Use a new key.")
     return earlier.batch
 
 
@@ -116,8 +116,8 @@ def find_duplicate(task: NewTask, earlier: SubmissionsByKey) -> Submission | Non
         return None
     if duplicate.body_hash != task.body_hash or duplicate.batch is not None:
         raise KeyReused(
-            f"The idempotency key {key!r} belongs to task {duplicate.task_id}, which asks for "
-            "something else.",
+            f"The idempotency key {key!r} was used for task {duplicate.task_id}, which differs "
+            "from this one. Use a new key.",
             task=str(duplicate.task_id),
         )
     return duplicate

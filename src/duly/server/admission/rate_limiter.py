@@ -18,6 +18,7 @@ from duly import clock, telemetry
 from duly.errors import Invalid, LimitExceeded
 from duly.model.bucket import Bucket, Rate
 from duly.model.tenant import Credential, Plan
+from duly.model.wording import count_of
 from duly.policy import admission
 from duly.policy.admission import Admit, Refuse, RefuseForGood
 from duly.store.accounts import buckets
@@ -166,8 +167,8 @@ def count_refused(requests: int = 1) -> None:
 
 def exceeded_message(tasks_per_hour: int | None, burst: int | None) -> str:
     """Return the sentence that names the limit."""
-    tasks = "1 task" if tasks_per_hour == 1 else f"{tasks_per_hour} tasks"
-    return f"Limit exceeded: {tasks} per hour, and at most {burst} at once."
+    tasks = count_of(tasks_per_hour or 0, "task")
+    return f"Limit exceeded: the plan allows {tasks} per hour, and at most {burst} at once."
 
 
 def rate_exceeded(rate: Rate, retry_after: timedelta) -> LimitExceeded:
@@ -188,8 +189,8 @@ def burst_exceeded(plan: Plan, tasks: int, rate: Rate | None = None) -> Invalid:
     burst = plan.burst if rate is None else rate.burst
     return Invalid(
         "tasks",
-        f"Limit exceeded: a batch of {tasks} new tasks is larger than the {burst} that the plan "
-        f"{plan.name!r} admits at once; submit it in parts.",
+        f"{tasks} are more than the {burst} that the plan {plan.name!r} takes at once. Submit "
+        "them in parts.",
         limit="burst",
         burst=burst,
     )

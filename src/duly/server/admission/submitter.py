@@ -39,7 +39,7 @@ from duly.store.tasks.tasks import NewTask
 
 MAX_GROUP_SIZE = 500
 """Tasks in one commit."""
-COMMIT_TIMED_OUT = "The database is too slow to store the task now; nothing was stored. Try again."
+COMMIT_TIMED_OUT = "The database is too slow now. Nothing was stored; try again."
 COMMIT_UNCERTAIN = (
     "The database did not answer, so it is not known whether the task was stored. "
     "Submit it again with the same idempotency key."
@@ -199,7 +199,7 @@ class Submitter(Service):
             request.task = msgspec.structs.replace(request.task, id=self._sequencer.mint())
             await self._commit([request])
         else:
-            group[0].refuse(Invalid("task", f"The database cannot store this task: {error}"))
+            group[0].refuse(Invalid("task", f"the database cannot store it: {error}"))
 
     async def _recover(self, group: Sequence[CommitRequest]) -> None:
         """Resolve a group whose commit got no response, by reading which tasks were stored."""
@@ -243,7 +243,9 @@ class Submitter(Service):
         async with self._database.reading_for(credential.tenant_id) as conn:
             graph_id = await edges.read_graph_of(conn, credential.tenant_id, batch.ids[0])
         if graph_id is None:
-            raise KeyReused("The idempotency key belongs to a submission that is not a graph.")
+            raise KeyReused(
+                "The idempotency key was used for a request that is not a graph. Use a new key."
+            )
         return graph_id, batch
 
     async def submit_linked(
@@ -317,14 +319,14 @@ class Submitter(Service):
         except Taken as error:
             is_key_taken = unique_keys.is_key_conflict(error)
             reason = "A unique key was just taken" if is_key_taken else DUPLICATE_ID
-            raise Unavailable(f"{reason}; nothing was stored. Submit the batch again.") from error
+            raise Unavailable(f"{reason}. Nothing was stored; submit the tasks again.") from error
         except Unavailable as error:
             subqueues = {(task.tenant_id, task.shape_id) for task in new}
             self._leader_nudge.announce_ready(subqueues, due=True)
             message = BATCH_UNCERTAIN if last_step is None else REPLAY_UNCERTAIN
             raise Unavailable(message) from error
         except Unstorable as error:
-            raise Invalid("tasks", f"The database cannot store this batch: {error}") from error
+            raise Invalid("tasks", f"the database cannot store them: {error}") from error
         if batch.bucket is not None:
             self._rate_limiter.observe({credential.tenant_id: batch.bucket})
         self._leader_nudge.announce_batch(new, batch.earliest_start_by)

@@ -28,7 +28,7 @@ def resolve_conflict(unique: Unique, holder: int) -> int:
 def conflict_error(unique: Unique, holder: int) -> Conflict:
     """Return the error for a unique key that `holder` holds."""
     return Conflict(
-        f"Task {holder} has the unique key {unique.key!r}.",
+        f"Task {holder} has the unique key {unique.key!r} already.",
         task=str(holder),
         unique_key=unique.key,
     )
@@ -54,5 +54,5 @@ def check_distinct(specs: Sequence[TaskSpec]) -> None:
             first = first_index[unique.key]
             raise Invalid(
                 f"tasks[{index}].unique.key",
-                f"tasks[{first}] and tasks[{index}] have the same unique key {unique.key[:60]!r}.",
+                f"tasks[{first}] has the unique key {unique.key[:60]!r}, too. Only one task can.",
             )

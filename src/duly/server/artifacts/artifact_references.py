@@ -103,6 +103,6 @@ def unknown_artifact(sha256: str) -> UnknownArtifact:
     """Return the error for an artifact that the tenant does not have."""
     return UnknownArtifact(
         "artifact",
-        f"There is no artifact {sha256}; upload it first: PUT /v1/artifacts/{sha256}.",
+        f"there is no artifact {sha256!r}. Upload it first: PUT /v1/artifacts/{sha256}",
         artifact=sha256,
     )

@@ -27,6 +27,7 @@ from duly.errors import (
 )
 from duly.model.artifact import MIN_ACCOUNTED_BYTES
 from duly.model.tenant import Credential, Plan
+from duly.model.wording import format_bytes
 from duly.server.artifacts.object_store import (
     PART_BYTES,
     STORE_ERRORS,
@@ -251,7 +252,9 @@ class Upload:
         """Check the hash after the last byte; raises Invalid when it differs."""
         actual = self._hash.hexdigest()
         if actual != self._sha256.hex():
-            raise Invalid("sha256", f"The uploaded bytes have another SHA-256: {actual}.")
+            raise Invalid(
+                "sha256", f"the uploaded bytes have another SHA-256, {actual}. Upload them again."
+            )
         # From here on the row may be committed even if the request is cancelled.
         self._is_verified = True
 
@@ -284,12 +287,14 @@ def check_total(plan: Plan, used: int, more: int) -> None:
 
 def artifact_not_found(sha256: bytes) -> NotFound:
     """Return the error for an artifact that does not exist, or is another tenant's."""
-    return NotFound(f"There is no artifact {sha256.hex()}.")
+    return NotFound(f"There is no artifact {sha256.hex()!r}.", kind="artifact")
 
 
 def _check_size(size: int, limit: int) -> None:
     if size > limit:
-        raise TooLarge(f"An artifact may have at most {limit} bytes.", limit=limit)
+        raise TooLarge(
+            f"The artifact has more than {format_bytes(limit)}, which is the limit.", limit=limit
+        )
 
 
 def _blob(tenant_id: int, artifact: Artifact) -> Blob:

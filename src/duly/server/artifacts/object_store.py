@@ -25,7 +25,7 @@ READ_BYTES = 2**18
 """The bytes read at a time for a client; held in memory, twice, for as long as it is slow."""
 STORE_ERRORS = (BaseError, OSError)
 """What obstore raises when an operation fails."""
-MISSING_BYTES = "The bytes of the artifact are not in the object store; upload it again."
+MISSING_BYTES = "The bytes of the artifact are missing in the object store. Upload it again."
 
 
 class ObjectStore:
@@ -42,7 +42,7 @@ class ObjectStore:
             )
         except STORE_ERRORS as error:
             raise Unavailable(
-                "The object store cannot take the artifact now; nothing was stored."
+                "The object store is not available. Nothing was stored; try again."
             ) from error
 
     async def is_whole(self, blob: Blob) -> bool:

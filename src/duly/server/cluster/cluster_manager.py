@@ -43,13 +43,13 @@ SERVER_TIMEOUT = timedelta(seconds=10)
 """A server without a heartbeat for this long loses its number to the next one that starts."""
 NODE_KEY = re.compile(r"[A-Za-z0-9_-]{32,200}")
 UNKNOWN_INVITE = (
-    "The join token is unknown or has expired; create one with `duly node token create`."
+    "The join token is unknown or has expired. Create one with 'duly node token create'."
 )
 EXHAUSTED_INVITE = (
-    "The join token has been used by as many nodes as it was made for; create another one with "
-    "`duly node token create`, or one for several nodes with `--uses N`."
+    "The join token has been used as often as it may be. Create another one with 'duly node token "
+    "create', or one for several nodes with 'duly node token create --uses N'."
 )
-NODE_REMOVED = "This node has been removed; its key is not accepted any more."
+NODE_REMOVED = "This node was removed, so its key is not accepted any more."
 
 
 class ClusterManager(Service):
@@ -339,24 +339,26 @@ async def _audit(
 
 def _check_key(secret: str, request: wire.JoinRequest) -> str:
     if request.key is None or request.key == secret or not NODE_KEY.fullmatch(request.key):
-        raise Invalid("key", "A new node sends a key of its own, of 32 to 200 letters and digits.")
+        raise Invalid("key", "a new node must send a key of 32 to 200 letters and digits.")
     return request.key
 
 
 def _check_shortage(shortage: str) -> str:
     if len(check_text(shortage, "shortage")) > MAX_TEXT_LENGTH:
-        raise Invalid("shortage", f"shortage may have at most {MAX_TEXT_LENGTH} characters.")
+        raise Invalid("shortage", f"it has more than {MAX_TEXT_LENGTH} characters.")
     return shortage
 
 
 def check_join(request: wire.JoinRequest) -> Resources:
     """Return the capacity of a node that joins; raises Invalid for a bad name, label or amount."""
     if not request.name.strip():
-        raise Invalid("name", "A node's name must not be empty.")
+        raise Invalid("name", "it is empty. Give the node a name.")
     texts = {"name": request.name, "isolation": request.isolation, "version": request.version}
     for field, text in texts.items():
         if len(check_text(text, field)) > MAX_TEXT_LENGTH:
-            raise Invalid(field, f"{field} may have at most {MAX_TEXT_LENGTH} characters.")
+            raise Invalid(
+                field, f"it has {len(text)} characters; at most {MAX_TEXT_LENGTH} are allowed."
+            )
     check_labels(request.labels)
     check_labels(request.enforcement, "enforcement")
     capacity = request.capacity

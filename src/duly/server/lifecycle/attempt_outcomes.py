@@ -12,6 +12,7 @@ import msgspec
 from duly import wire
 from duly.config import Settings
 from duly.model.task import NO_LOST_STARTS, LostStarts, Reason, Status
+from duly.model.wording import format_bytes
 from duly.policy import graph_order, retry
 from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy
 from duly.store.attempts.leases import EndedAttempt, LockedAttempt, SucceededAttempt
@@ -112,7 +113,7 @@ class AttemptOutcomes:
             # The plan's limit, as sent to the agent, which truncates longer results.
             limit = min(limit, report.result_limit)
         if len(report.result) > limit:
-            return None, _result_not_kept(f"it is larger than {limit} bytes")
+            return None, _result_not_kept(f"it has more than {format_bytes(limit)}")
         try:
             msgspec.json.decode(report.result)
             return report.result.decode(), None
@@ -132,7 +133,7 @@ def _status_after(
         case Finish():
             return Status.DONE, at, held.start_by, None
         case Cancel():
-            cancelled = Reason("cancelled", "Cancelled while running.")
+            cancelled = Reason("cancelled", "Cancelled while it was running.")
             return Status.CANCELLED, at, held.start_by, cancelled
         case Retry(when, keeps_place):
             status = Status.SCHEDULED if when > at else Status.WAITING

@@ -30,8 +30,7 @@ from duly.store.tasks.replays import UpstreamEdge
 TASKS_PER_READ = 1000
 """Tasks whose specs are read in one statement."""
 UNRESOLVED_DOWNSTREAMS = (
-    "The end of the task is still being propagated to its downstream tasks; nothing was stored. "
-    "Try again."
+    "The end of the task has not reached its downstream tasks yet. Nothing was stored; try again."
 )
 
 
@@ -81,7 +80,7 @@ class DownstreamReplay:
         async def record(conn: Connection, ids: Sequence[int]) -> None:
             was_dead = await tasks.remove_dead_letter(conn, credential.tenant_id, task_id)
             if dead and not was_dead:
-                raise NotFound(f"There is no dead letter {task_id}.")
+                raise NotFound(f"There is no dead letter {str(task_id)!r}.", kind="dead letter")
             events = {
                 old: {"task": str(new)} for old, new in zip(replay_set.specs, ids, strict=True)
             }
@@ -96,12 +95,16 @@ class DownstreamReplay:
     async def _read_set(self, conn: Connection, credential: Credential, task_id: int) -> ReplaySet:
         tenant_id = credential.tenant_id
         if not (await read_spec(conn, credential, task_id)).has_ended:
-            raise Conflict("The task has not ended; only an ended task can be replayed.")
+            raise Conflict(
+                f"Task {task_id} has not ended; only a task that has ended can be replayed."
+            )
         ids, is_unresolved = await replays.read_cancelled_downstream(
             conn, tenant_id, task_id, limit=self._max_tasks + 1
         )
         if len(ids) > self._max_tasks:
-            raise TooLarge(f"More than {self._max_tasks} tasks would be replayed at once.")
+            raise TooLarge(
+                f"This would replay more than {self._max_tasks} tasks, which is the limit."
+            )
         if is_unresolved:
             raise Unavailable(UNRESOLVED_DOWNSTREAMS)
         specs: dict[int, TaskSpec] = {}

@@ -75,8 +75,8 @@ class GraphOperations(Service):
         async with self._database.writing_for(operation.tenant_id) as conn:
             if not await graph_operations.begin(conn, operation):
                 if await graph_operations.read_kind(conn, operation.tenant_id, graph_id) is None:
-                    raise NotFound(f"There is no graph {graph_id}.")
-                raise Conflict("The graph is being cancelled.")
+                    raise NotFound(f"There is no graph {str(graph_id)!r}.", kind="graph")
+                raise Conflict(f"Graph {graph_id} is being cancelled.")
         return operation
 
     async def run_batch(self, operation: GraphOperation) -> OperationProgress:

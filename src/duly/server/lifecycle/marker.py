@@ -11,7 +11,7 @@ from duly import telemetry
 from duly.config import Settings
 from duly.errors import Conflict
 from duly.model.requests.mark_request import Mark, check_result_size
-from duly.model.task import Outcome
+from duly.model.task import Outcome, status_clause
 from duly.model.tenant import Credential
 from duly.server.cluster.hints import Hint
 from duly.server.cluster.server_bus import ServerBus
@@ -81,10 +81,11 @@ async def _check_repeated(
     """Raise Conflict unless the task has ended by the same mark."""
     end = await marks.read_end(conn, credential.tenant_id, task_id)
     if end is None:
-        raise Conflict("The task has ended; only a task that has not can be marked.")
+        raise Conflict(f"Task {task_id} has ended; only a task that has not ended can be marked.")
     if not (end.is_marked and end.status is mark.status):
         raise Conflict(
-            f"The task is {end.status}; only a task that has not ended can be marked.",
+            f"Task {task_id} {status_clause(end.status)}; only a task that has not ended can be "
+            "marked.",
             status=end.status,
         )
 

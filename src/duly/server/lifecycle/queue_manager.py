@@ -175,13 +175,13 @@ class QueueManager(Service):
     def _end_orphan(self, held: LockedAttempt, at: datetime, starts: LostStarts) -> EndedAttempt:
         outcome, reason = (
             Outcome.LOST,
-            Reason("node_lost", "Its agent died, or its node stopped answering."),
+            Reason("node_lost", "Its node, or the agent on it, stopped responding."),
         )
         if held.was_removed:
-            reason = Reason("node_removed", "Its node was removed while the task ran there.")
+            reason = Reason("node_removed", "Its node was removed while it was running.")
         elif held.has_left:
             outcome = Outcome.EXPIRED
-            reason = Reason("node_left", "Its node left before starting it.")
+            reason = Reason("node_left", "Its node was shut down before starting it.")
         ref = wire.AttemptRef(held.id, held.attempt, held.token)
         ran, usage = _last_measured(held, at)
         report = wire.AttemptReport(ref=ref, outcome=outcome, reason=reason, ran=ran, usage=usage)

@@ -52,7 +52,9 @@ class Replayer:
         async with self._database.reading_for(credential.tenant_id) as conn:
             old = await read_spec(conn, credential, task_id)
         if not old.has_ended:
-            raise Conflict("The task has not ended; only an ended task can be replayed.")
+            raise Conflict(
+                f"Task {task_id} has not ended; only a task that has ended can be replayed."
+            )
         spec = replayed(old.spec, credential.plan, replay_of=task_id)
         (shape_id,) = await self._shapes.get_or_create([spec])
         new = new_task(self._sequencer.mint(), credential, spec, shape_id)
@@ -76,7 +78,7 @@ class Replayer:
                 bucket = await self._rate_limiter.charge(conn, credential, bucket, 1)
             was_dead = await tasks.remove_dead_letter(conn, credential.tenant_id, task_id)
             if dead and not was_dead:
-                raise NotFound(f"There is no dead letter {task_id}.")
+                raise NotFound(f"There is no dead letter {str(task_id)!r}.", kind="dead letter")
             inserted = await tasks.insert(conn, [new], server=self._cluster_manager.number)
             if new.spec.unique is not None and new.id in inserted.held:
                 raise unique_keys.conflict_error(new.spec.unique, inserted.held[new.id])
@@ -92,7 +94,7 @@ class Replayer:
         """Remove a task from the dead letters; its history stays."""
         async with self._database.writing_for(credential.tenant_id) as conn:
             if not await tasks.remove_dead_letter(conn, credential.tenant_id, task_id):
-                raise NotFound(f"There is no dead letter {task_id}.")
+                raise NotFound(f"There is no dead letter {str(task_id)!r}.", kind="dead letter")
             await tasks.add_event(conn, task_id, credential.tenant_id, "dropped", {})
 
 
@@ -100,5 +102,5 @@ async def read_spec(conn: Connection, credential: Credential, task_id: int) -> S
     """Return the stored spec of a task of the caller's tenant; raises NotFound."""
     old = await tasks.read_spec(conn, credential.tenant_id, task_id)
     if old is None:
-        raise NotFound(f"There is no task {task_id}.")
+        raise NotFound(f"There is no task {str(task_id)!r}.", kind="task")
     return old

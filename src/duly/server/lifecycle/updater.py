@@ -5,7 +5,7 @@ from typing import Any
 
 from duly.errors import Conflict
 from duly.model.requests.task_request import revise
-from duly.model.task import NOT_RUNNING
+from duly.model.task import NOT_RUNNING, status_clause
 from duly.model.tenant import Credential
 from duly.server.admission import unique_keys
 from duly.server.admission.shape_ids import ShapeIds
@@ -43,9 +43,9 @@ class Updater:
             # Read under the lock, so that concurrent updates do not undo each other.
             old = await read_spec(conn, credential, task_id)
             if held is None or held.status not in NOT_RUNNING:
-                status = "has ended" if held is None else f"is {held.status}"
+                status = "has ended" if held is None else status_clause(held.status)
                 raise Conflict(
-                    f"The task {status}; only a task that has not started can be changed."
+                    f"Task {task_id} {status}; only a task that has not started can be changed."
                 )
             spec = revise(old.spec, changes, credential.plan)
             if spec.unique is not None:

@@ -83,7 +83,9 @@ class OccurrenceAdmission:
             return Reason("not_submittable", f"The plan does not allow its {kind}: {error.message}")
         except msgspec.ValidationError as error:
             # It was stored by a later version, which knows fields that this one does not.
-            return Reason("not_submittable", f"This server cannot read what it submits: {error}.")
+            return Reason(
+                "not_submittable", f"This server cannot decode its task or graph: {error}."
+            )
         reason = self._too_many_queued(template, spec) or self._duplicate_key(template, spec)
         if reason is not None:
             return reason
@@ -120,7 +122,7 @@ class OccurrenceAdmission:
         return Reason(
             "too_many_queued",
             f"{occurrences} earlier occurrences with {tasks} tasks have not ended; no more can "
-            "be queued behind them.",
+            "queue behind them.",
             {"occurrences": occurrences, "tasks": tasks},
         )
 
@@ -147,4 +149,6 @@ def rate_exceeded(tasks_per_hour: int | None, burst: int | None) -> Reason:
 def unique_key_held(unique: Unique, holder: int | None = None) -> Reason:
     """Return the reason for refusing a task whose unique key is held by another task."""
     details = {} if holder is None else {"task": str(holder)}
-    return Reason("unique_key_held", f"Another task has the unique key {unique.key!r}.", details)
+    return Reason(
+        "unique_key_held", f"Another task has the unique key {unique.key!r} already.", details
+    )

@@ -39,12 +39,14 @@ def first_fire_time(recurrence: Recurrence, at: datetime) -> datetime:
     field = "run_at" if recurrence.kind == "once" else recurrence.kind.value
     if not is_possible(recurrence):
         position = position_of_day(recurrence.text) if recurrence.kind == "cron" else 0
-        raise Invalid(field, f"{field} never fires: no year has such a day.", position=position)
+        raise Invalid(
+            field, "no year has such a day, so the schedule would never fire.", position=position
+        )
     if recurrence.kind == "once":
-        why = "it has passed, or is not between start_at and end_at"
+        why = "the time has passed, or is not between start_at and end_at"
     else:
-        why = "it has no fire time between now and end_at"
-    raise Invalid(field, f"{field} never fires: {why}.")
+        why = "no fire time is between now and end_at"
+    raise Invalid(field, f"{why}, so the schedule would never fire.")
 
 
 def apply_changes(old: StoredSchedule, changes: Mapping[str, Any], at: datetime) -> StoredSchedule:
@@ -104,10 +106,10 @@ def _parse_next_run_at(text: str | None, recurrence: Recurrence, at: datetime) -
     if next_run_at <= at:
         raise Invalid(
             "next_run_at",
-            "next_run_at must lie in the future; to run the schedule now, use `duly schedule run`.",
+            "it is not in the future. To run the schedule now, use 'duly schedule run'.",
         )
     if recurrence.start_at is not None and next_run_at < recurrence.start_at:
-        raise Invalid("next_run_at", "next_run_at must not be before start_at.")
+        raise Invalid("next_run_at", "it is before start_at.")
     if recurrence.end_at is not None and next_run_at > recurrence.end_at:
-        raise Invalid("next_run_at", "next_run_at must not be after end_at.")
+        raise Invalid("next_run_at", "it is after end_at.")
     return next_run_at

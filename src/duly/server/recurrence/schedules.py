@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from duly.duration import format_duration
 from duly.errors import Conflict, DulyError, Invalid, LimitExceeded, NotFound
 from duly.model.requests.recurrence_request import parse_recurrence
 from duly.model.requests.schedule_request import (
@@ -183,8 +184,8 @@ class Schedules:
             if len(times) > limit:
                 raise Invalid(
                     "end_at",
-                    f"More than {limit} fire times lie between start_at and end_at; "
-                    f"number {limit} is {times[-2].isoformat()}. Backfill in several requests.",
+                    f"there are more than {limit} fire times since start_at; number {limit} is "
+                    f"{times[-2].isoformat()}. Backfill in several requests.",
                 )
             ran = await schedules.read_ran(conn, schedule_id, times)
             drafts = [
@@ -201,16 +202,14 @@ class Schedules:
 
     def _check_backfill_range(self, start_at: datetime, end_at: datetime, at: datetime) -> None:
         if end_at < start_at:
-            raise Invalid("end_at", "end_at must not be before start_at.")
+            raise Invalid("end_at", "it is before start_at.")
         if end_at > at:
-            raise Invalid(
-                "end_at", "end_at must not lie in the future; only past fire times are backfilled."
-            )
+            raise Invalid("end_at", "it is in the future. Only past fire times can be backfilled.")
         if start_at < at - self._history:
             raise Invalid(
                 "start_at",
-                "start_at lies further back than the history of fire times is kept "
-                "(the setting retention.history).",
+                f"it is more than {format_duration(self._history)} ago. Older fire times are not "
+                "kept (the setting retention.history).",
             )
 
     async def _fire(
@@ -294,7 +293,7 @@ async def _lock(
 ) -> tuple[StoredSchedule, datetime]:
     locked = await schedules.lock(conn, credential.tenant_id, schedule_id)
     if locked is None:
-        raise NotFound(f"There is no schedule {schedule_id}.")
+        raise NotFound(f"There is no schedule {str(schedule_id)!r}.", kind="schedule")
     return locked
 
 

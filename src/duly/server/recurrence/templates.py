@@ -51,7 +51,7 @@ async def check(
         try:
             await offload(len(graph["tasks"]), _check_graph, graph, plan, overlap)
         except Invalid as error:
-            raise Invalid(f"graph.{error.field}", f"graph: {error.message}") from None
+            raise error.within("graph") from None
         except TooLarge as error:
             raise TooLarge(f"graph: {error.message}", field="graph") from None
 
@@ -76,7 +76,7 @@ def _check_graph(graph: Mapping[str, Any], plan: Plan, overlap: Overlap) -> None
     if overlap is Overlap.QUEUE and roots * size > MAX_QUEUE_EDGES:
         raise Invalid(
             "tasks",
-            f"With overlap: queue each of the {roots} tasks without an upstream would wait for "
+            f"with overlap: queue, each of the {roots} tasks without an upstream would wait for "
             f"all {size} of the occurrence before, which is more than {MAX_QUEUE_EDGES} "
             "dependencies. Add one first task on which these depend.",
         )
@@ -102,4 +102,4 @@ def _complete(
     try:
         return as_occurrence(completer.complete(request), start_at)
     except Invalid as error:
-        raise Invalid(f"{where}.{error.field}", f"{where}: {error.message}") from None
+        raise error.within(where) from None

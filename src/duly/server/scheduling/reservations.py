@@ -97,7 +97,7 @@ class Reservations:
                 await _check_limits(conn, credential, growth)
                 if not await _lock_and_check_fit(conn, old.node_id, growth):
                     raise Conflict(
-                        "The reservation's node has too little free capacity for this change."
+                        "The node of the reservation has too little free capacity for this change."
                     )
             await self._database.confine(conn, credential.tenant_id)
             if not await reservations.change(conn, new):
@@ -185,7 +185,7 @@ async def _audit(
 
 
 def _not_found(reservation_id: int) -> NotFound:
-    return NotFound(f"There is no reservation {reservation_id}.")
+    return NotFound(f"There is no reservation {str(reservation_id)!r}.", kind="reservation")
 
 
 def _growth(old: Resources, new: Resources) -> Resources:

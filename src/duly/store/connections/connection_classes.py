@@ -20,7 +20,7 @@ DUTY_CONNECTIONS = 11
 ACQUIRE_TIMEOUT_SECONDS = 5.0
 """How long a caller queues before it is asked to retry."""
 RETRY_AFTER = timedelta(seconds=2)
-BUSY_MESSAGE = "All database connections for such requests are in use; try again."
+BUSY_MESSAGE = "All database connections for such requests are in use. Try again."
 
 
 class ConnectionClass(Enum):

@@ -1566,9 +1566,9 @@ create function upstream_reason(p_upstream bigint, p_status duly.status) returns
         'code', case when p_status = 'done' then 'upstream_succeeded' else 'upstream_failed' end,
         'message', format(
             case p_status
-                when 'done' then 'Task %s is done, and this one was to run only if it failed.'
-                when 'failed' then 'Task %s has failed, and this one needs it to succeed.'
-                else 'Task %s was cancelled, and this one needs it to succeed.'
+                when 'done' then 'Task %s succeeded, and this one runs only if it fails.'
+                when 'failed' then 'Task %s failed, and this one runs only if it succeeds.'
+                else 'Task %s was cancelled, and this one runs only if it succeeds.'
             end, p_upstream
         ),
         'details', jsonb_build_object('upstream', p_upstream::text, 'status', p_status)
