@@ -166,8 +166,8 @@ def test_a_session_that_ends_leads_to_the_form_and_back(page, root, admin):
 @pytest.mark.parametrize(
     ("user", "told"),
     [
-        ("sam", "Your user may look at nothing here: its scopes are submit."),
-        ("ann", "No node has joined; nothing can run."),
+        ("sam", "Your user lacks the scope read; its scopes are submit."),
+        ("ann", "No nodes yet, so no task can start."),
     ],
 )
 def test_a_user_is_shown_what_its_scopes_allow(page, user, told):

@@ -36,7 +36,7 @@ def test_the_page_says_that_the_server_is_gone_and_comes_back_by_itself(
         with process(*serve, DULY_DATABASE=dsn):
             expect(page.get_by_role("status")).to_have_text("live", timeout=30_000)
             expect(page.get_by_role("alert")).to_be_hidden()
-            expect(page.get_by_text("No node has joined")).to_be_visible()
+            expect(page.get_by_text("No nodes yet, so no task can start.")).to_be_visible()
 
         expect(page.get_by_role("status")).to_have_text("not reachable", timeout=30_000)
         expect(page.locator(".count.done .number")).to_have_text("0")

@@ -164,7 +164,7 @@ def test_a_log_keeps_its_lines_and_loses_its_colours():
 def test_drift_is_said_in_one_sentence_and_nothing_if_there_is_none():
     drift = [{"kind": "lost_task", "count": 1}, {"kind": "orphaned", "count": 7}]
     assert view.drift({"drift": drift}) == (
-        "The audit has found what should not be: 1 lost_task, 7 orphaned. See duly status."
+        "The audit has found inconsistencies: 1 lost_task, 7 orphaned. See 'duly status'."
     )
     assert view.drift({"drift": []}) == view.drift(None) == ""
 

@@ -78,7 +78,7 @@ async def test_a_lost_store_is_replaced_once_no_server_runs(dsn, tmp_path):
         dsn,
         "insert into servers values (9, 'host-a', gen_random_uuid(), '1', now(), now(), 0)",
     )
-    with pytest.raises(ConfigError, match="Stop all servers first; host-a still run"):
+    with pytest.raises(ConfigError, match=r"Stop all servers first\. host-a still runs"):
         await replace(dsn, new, take_over=False)
     await execute(dsn, "update servers set heartbeat_at = '-infinity'")
     assert await replace(dsn, new, take_over=False)

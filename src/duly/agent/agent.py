@@ -68,7 +68,7 @@ async def run_agent(options: AgentOptions, stop: asyncio.Event) -> int:
     kills running attempts at once instead of handing them back.
     """
     if options.isolation != "process":
-        raise ConfigError(f"There is no isolation level {options.isolation!r} yet; use process.")
+        raise ConfigError(f"--isolation: {options.isolation!r} is unknown. Use process.")
     data = options.data.resolve()
     locked = identity.lock(data)
     try:
@@ -205,7 +205,7 @@ async def _ask_to_join(
         return joined
     raise ConfigError(
         f"No server accepts this node. {advice} "
-        f"If the node was removed, take {data / 'node.json'} away too."
+        f"If the node was removed, remove {data / 'node.json'}, too."
     )
 
 

@@ -17,7 +17,7 @@ NEW_LINK = (
     "new one, or <a href='/login'>log in with a password</a>."
 )
 OPENED = "You are in. <a href='/'>Go to the overview.</a>"
-FOREIGN = "This address is not served here, or another page has sent you. Open the pages yourself."
+FOREIGN = "Another page sent you here, or this is not the dashboard's address. Open it directly."
 NOTES = {
     "ended": "Your session has ended. Log in to go on where you were.",
     "out": "You have logged out.",

@@ -22,7 +22,7 @@ from duly.errors import DulyError
 from duly.model.task import FINAL_STATUSES
 
 FIRST_TASK = "duly run -- echo hello"
-SUSPENDED = "Your tenant is suspended: nothing of it starts, and you can look, but change nothing."
+SUSPENDED = "Your tenant is suspended: none of its tasks start, and you can only read."
 
 
 class Overview:
@@ -87,7 +87,7 @@ class Overview:
     def _build_no_access(self) -> None:
         scopes = ", ".join(sorted(self._visitor.scopes)) or "none"
         with ui.element("section").classes("panel empty"):
-            text("div", f"Your user may look at nothing here: its scopes are {scopes}.")
+            text("div", f"Your user lacks the scope read; its scopes are {scopes}.")
             text("div", "Whoever manages your tenant can give it the scope read.").classes("quiet")
 
     def _build_details(self) -> None:
@@ -170,7 +170,7 @@ class Overview:
         is_unreachable = new.problem is not None
         self._live.text = "not reachable" if is_unreachable else "live"
         self._live.classes(add="gone") if is_unreachable else self._live.classes(remove="gone")
-        stale_note = "What you see is what was last known. Trying again."
+        stale_note = "This is the last known state. Trying again."
         self._problem.text = f"{new.problem} {stale_note}" if is_unreachable else ""
         self._banner.set_visibility(is_unreachable)
         notes = [SUSPENDED] if new.is_suspended else []
@@ -187,7 +187,7 @@ class Overview:
         self._nodes.clear()
         with self._nodes:
             if not nodes:
-                text("div", "No node has joined; nothing can run.").classes("empty quiet")
+                text("div", "No nodes yet, so no task can start.").classes("empty quiet")
             for node in nodes:
                 draw_node(node)
 

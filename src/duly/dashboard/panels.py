@@ -61,7 +61,7 @@ def draw_details(task: Task, log: str) -> None:
         with ui.element("div").classes("tail").props('tabindex="0"'):
             text("pre", view.log_text(log))
     else:
-        text("div", "Nothing was written, or not yet.").classes("quiet")
+        text("div", "No output so far.").classes("quiet")
 
 
 def _tone(status: str) -> str:

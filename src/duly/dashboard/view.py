@@ -129,7 +129,7 @@ def drift(audit: Audit | None) -> str:
     if audit is None or not audit["drift"]:
         return ""
     kinds = ", ".join(f"{finding['count']} {finding['kind']}" for finding in audit["drift"])
-    return f"The audit has found what should not be: {visible(kinds)}. See duly status."
+    return f"The audit has found inconsistencies: {visible(kinds)}. See 'duly status'."
 
 
 def task_row(task: Task, now: datetime) -> dict[str, str]:

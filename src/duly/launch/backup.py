@@ -28,7 +28,10 @@ async def dump(dsn: str, file: Path) -> None:
     """Write a consistent snapshot of the database into `file`, while servers keep running."""
     async with connection(dsn) as conn:
         if (await migrate.status(conn)).pending:
-            raise ConfigError("There is nothing to dump: the database has no, or an old, schema.")
+            raise ConfigError(
+                "The database does not have the schema of this version. "
+                "Migrate it first with 'duly db migrate'."
+            )
     _write(dsn, file)
 
 

@@ -12,6 +12,7 @@ from duly.errors import ConfigError
 from duly.launch import store_folder
 from duly.launch.database import connection
 from duly.model.object_store import StoreRecord
+from duly.model.wording import either
 from duly.policy.store_identity import StoreDecision, decide
 from duly.server.artifacts.log_store import folder_of
 from duly.server.artifacts.object_store import STORE_ERRORS
@@ -56,7 +57,8 @@ async def replace(dsn: str, store_url: str, *, take_over: bool) -> bool:
         if record.registered_by is not None and mark == record.id:
             return False
         if running := await object_store.live_servers(conn, silence=SERVER_TIMEOUT):
-            raise ConfigError(f"Stop all servers first; {', '.join(running)} still run.")
+            run = "runs" if len(running) == 1 else "run"
+            raise ConfigError(f"Stop all servers first. {either(running, 'and')} still {run}.")
         if mark is not None and mark != record.id and not take_over:
             raise ConfigError(
                 f"{name_of(store_url)} is the object store of another database, which would lose "

@@ -51,7 +51,7 @@ async def test_submissions_over_the_limit_are_refused(lab, small):
     )
     assert refused.details["limit"] == "max_waiting"
     narrow = msgspec.structs.replace(small.plan, max_waiting=1)
-    assert "at most 1 task may wait in" in backlog_limit.backlog_exceeded(narrow, 1).message
+    assert "lets at most 1 task wait" in backlog_limit.backlog_exceeded(narrow, 1).message
     assert kinds(await submit(lab, lab.client, 20)) == {True: 20}
 
 

@@ -254,7 +254,7 @@ async def test_a_batch_larger_than_the_burst_is_invalid(lab, limited):
     with pytest.raises(Invalid, match="11 are more than the 10 that the plan"):
         await lab.components.submitter.submit_batch(limited, [lab.spec()] * 11)
     specs = [lab.spec(idempotency_key=str(number)) for number in range(11)]
-    with pytest.raises(Invalid, match="larger than the 10 that the plan 'slow' admits at once"):
+    with pytest.raises(Invalid, match="11 are more than the 10 that the plan 'slow' takes at once"):
         await lab.components.submitter.submit_batch(limited, specs, key="b")
     assert await lab.count("tasks") == await lab.count("submissions") == 0
 

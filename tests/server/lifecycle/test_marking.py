@@ -213,8 +213,12 @@ async def test_a_task_that_has_ended_otherwise_cannot_be_marked(lab):
     await mark(lab, marked, Status.FAILED)
     await cancel(lab, cancelled)
     before = await snapshot(lab)
-    for task, status in ((done.task, "done"), (marked, "failed"), (cancelled, "cancelled")):
-        with pytest.raises(Conflict, match=f"Task {task} is {status}; only"):
+    for task, status in (
+        (done.task, "is done"),
+        (marked, "has failed"),
+        (cancelled, "was cancelled"),
+    ):
+        with pytest.raises(Conflict, match=f"Task {task} {status}; only"):
             await mark(lab, task)
     assert await snapshot(lab) == before
 

@@ -41,9 +41,7 @@ class AgentFlags(msgspec.Struct, frozen=True, kw_only=True):
 def check_isolation(name: str) -> None:
     """Raise ConfigError for a level of isolation that this version does not support."""
     if name not in ISOLATIONS:
-        raise ConfigError(
-            f"This version of Duly does not support isolation {name!r}; use --isolation process."
-        )
+        raise ConfigError(f"--isolation: {name!r} is unknown. Use process.")
 
 
 def agent_part(

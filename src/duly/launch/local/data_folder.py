@@ -20,7 +20,7 @@ def default_data() -> Path:
         return Path("~/.local/share/duly").expanduser()
     except RuntimeError as error:
         raise ConfigError(
-            "This user has no home folder; choose a data folder with --data."
+            "This user has no home folder. Choose a data folder with --data."
         ) from error
 
 
