@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from duly.client.sync import Client
-from tests.conftest import plant
+from tests.conftest import copy_data
 from tests.launch.running_up import DULY, until
 from tests.launch.test_up import _second_attempt_runs, new_machine
 from tests.terminal import CTRL_C, Terminal
@@ -17,9 +17,9 @@ DEAF = "trap 'echo no' TERM; echo deaf; while :; do sleep 0.1; done"
 
 
 @pytest.fixture
-def machine(made_before):
+def machine(data_template):
     with new_machine() as machine:
-        plant(made_before, machine.data)
+        copy_data(data_template, machine.data)
         yield machine
 
 

@@ -69,7 +69,7 @@ def test_the_table_tells_which_task_each_was_for_and_that_there_are_more(server,
     [
         (("123", "--all"), "Give either the ID of a task, or --all"),
         (("123", "--limit", "3"), "Give either the ID of a task, or --all"),
-        (("--all", "-o", "id"), "--output: attempts have no IDs."),
+        (("--all", "-o", "id"), "-o: attempts have no IDs."),
         (("--all", "--since", "soon"), "--since"),
         (("--limit", "0"), "--limit"),
     ],
