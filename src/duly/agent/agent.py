@@ -68,7 +68,9 @@ async def run_agent(options: AgentOptions, stop: asyncio.Event) -> int:
     kills running attempts at once instead of handing them back.
     """
     if options.isolation != "process":
-        raise ConfigError(f"--isolation: {options.isolation!r} is unknown. Use process.")
+        raise ConfigError(
+            f"--isolation: {options.isolation!r} is unknown. Use --isolation process."
+        )
     data = options.data.resolve()
     locked = identity.lock(data)
     try:

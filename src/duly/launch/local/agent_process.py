@@ -41,7 +41,7 @@ class AgentFlags(msgspec.Struct, frozen=True, kw_only=True):
 def check_isolation(name: str) -> None:
     """Raise ConfigError for a level of isolation that this version does not support."""
     if name not in ISOLATIONS:
-        raise ConfigError(f"--isolation: {name!r} is unknown. Use process.")
+        raise ConfigError(f"--isolation: {name!r} is unknown. Use --isolation process.")
 
 
 def agent_part(
