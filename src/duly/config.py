@@ -182,8 +182,8 @@ def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
     given = _read_file(file) if file else []
     given += _read_environment(environment)
     values: dict[str, dict[str, Any]] = {}
-    for one in given:
-        values.setdefault(one.section, {})[one.name] = _convert(one)
+    for setting in given:
+        values.setdefault(setting.section, {})[setting.name] = _convert(setting)
     settings = Settings(**{name: kind(**values.get(name, {})) for name, kind in SECTIONS.items()})
     _check_leases(settings.leases)
     _check_bounds(settings)

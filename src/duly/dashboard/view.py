@@ -117,10 +117,10 @@ def tenant_options(tenants: Sequence[Tenant]) -> tuple[TenantOption, ...]:
     """Return the tenants to choose from, by name."""
     return tuple(
         TenantOption(
-            one["name"],
-            visible(one["name"]) + (" (suspended)" if one["status"] == "suspended" else ""),
+            tenant["name"],
+            visible(tenant["name"]) + (" (suspended)" if tenant["status"] == "suspended" else ""),
         )
-        for one in sorted(tenants, key=lambda one: one["name"])
+        for tenant in sorted(tenants, key=lambda tenant: tenant["name"])
     )
 
 

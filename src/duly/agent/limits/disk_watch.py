@@ -68,7 +68,9 @@ class DiskWatch:
             folder.attempt: self._next_at.get(folder.attempt, now) for folder in running
         }
         tenants = {folder.tenant for folder in running}
-        self._served_at = {one: at for one, at in self._served_at.items() if one in tenants}
+        self._served_at = {
+            tenant: at for tenant, at in self._served_at.items() if tenant in tenants
+        }
         if not due:
             return True
         turns = order_round_robin(due, self._next_at, self._served_at)
@@ -92,7 +94,7 @@ def order_round_robin(
     """
     rounds: Counter[int | None] = Counter()
     turns: list[tuple[int, float, int, WatchedFolder]] = []
-    for folder in sorted(due, key=lambda one: next_at[one.attempt]):
+    for folder in sorted(due, key=lambda folder: next_at[folder.attempt]):
         rounds[folder.tenant] += 1
         last = served_at.get(folder.tenant, float("-inf"))
         turns.append((rounds[folder.tenant], last, len(turns), folder))

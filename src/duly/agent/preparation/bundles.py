@@ -171,7 +171,7 @@ class BundleFetcher:
     async def _wait(self) -> None:
         """Wait until a chunk may be requested."""
         self._nudged.clear()
-        next_at = min((one.next_at for one in self._fetching.values()), default=None)
+        next_at = min((fetch.next_at for fetch in self._fetching.values()), default=None)
         pause = None if next_at is None else next_at - monotonic()
         if pause is not None and pause <= 0:
             return
@@ -236,7 +236,7 @@ class BundleFetcher:
     def _is_needed(self, file: Path) -> bool:
         # Called from another thread, so iterate over a copy: attempts come and go.
         wanted = list(self._wanted.values())
-        return any(one.file == file and not one.is_unpacked for one in wanted)
+        return any(bundle.file == file and not bundle.is_unpacked for bundle in wanted)
 
     def _end_late(self, fetching: BundleDownload) -> None:
         """End requests that have waited too long: they hold space, and delay other downloads.

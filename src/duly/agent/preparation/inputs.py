@@ -135,9 +135,9 @@ class InputFetcher:
         ref = wanted.assignment.ref
         if ref not in self._wanted:
             return
-        for one in results:
-            check_name(one.name)
-        wanted.bytes += sum(len(one.result) for one in results)
+        for result in results:
+            check_name(result.name)
+        wanted.bytes += sum(len(result.result) for result in results)
         if wanted.bytes > (wanted.assignment.inputs_limit or 0):
             raise InputsTooLarge
         self._written, wanted.is_made = ref, True

@@ -161,7 +161,7 @@ def choose(tasks_as: str | None) -> Users:
 
 def mapped_range() -> tuple[int, int] | None:
     """Return the base and block size of the first range that this machine maps, or None."""
-    return next((one for one in UID_RANGES if _is_mapped(one[0], one[1] * MAX_BLOCKS)), None)
+    return next((uids for uids in UID_RANGES if _is_mapped(uids[0], uids[1] * MAX_BLOCKS)), None)
 
 
 def _named_user(name: str) -> Users:

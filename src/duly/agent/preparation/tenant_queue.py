@@ -56,4 +56,4 @@ class TenantQueue(Generic[Item]):
 
     def _find(self) -> int | None:
         most = self._max_workers if len(self._waiting) == 1 else 1
-        return next((one for one in self._waiting if self._at_work[one] < most), None)
+        return next((tenant for tenant in self._waiting if self._at_work[tenant] < most), None)

@@ -91,10 +91,10 @@ def write_inputs(folder: str, results: Sequence[UpstreamResult]) -> None:
     top = open_folder(folder)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        for one in results:
-            fd = os.open(f"{one.name}.json", flags, 0o400, dir_fd=top)
+        for upstream in results:
+            fd = os.open(f"{upstream.name}.json", flags, 0o400, dir_fd=top)
             with os.fdopen(fd, "wb") as file:
-                file.write(one.result)
+                file.write(upstream.result)
                 os.fchmod(fd, 0o444)
     finally:
         os.close(top)

@@ -98,7 +98,7 @@ class MeasurementSender:
         except DulyError as error:
             # This server is older than the route; another server may have it.
             log.info("what runs was refused", extra={"error": error.message})
-        for one in measured:
-            self._due[one.ref] = now + min(
-                max(one.ran, CHECK_INTERVAL_SECONDS), MAX_INTERVAL_SECONDS
+        for measurement in measured:
+            self._due[measurement.ref] = now + min(
+                max(measurement.ran, CHECK_INTERVAL_SECONDS), MAX_INTERVAL_SECONDS
             )

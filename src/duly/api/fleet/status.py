@@ -115,8 +115,8 @@ async def _with_shares(
 ) -> list[fleet_shapes.TenantTasks]:
     shares = await read_shares(conn, with_fair_shares=False)
     return [
-        fleet_shapes.TenantTasks(one.tenant, one.tasks, shares.share(one.tenant_id))
-        for one in counted
+        fleet_shapes.TenantTasks(tenant.tenant, tenant.tasks, shares.share(tenant.tenant_id))
+        for tenant in counted
     ]
 
 

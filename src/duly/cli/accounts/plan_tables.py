@@ -29,16 +29,16 @@ def print_plans(plans: Iterable[Plan]) -> None:
         ("NAME", "TASKS/H", "BURST", "RUNNING", "WAITING", "TIERS", "LONGEST CAP", "TENANTS"),
         (
             (
-                one["name"],
-                format_field("tasks_per_hour", one["tasks_per_hour"]),
-                format_field("burst", one["burst"]),
-                format_field("max_running", one["max_running"]),
-                format_field("max_waiting", one["max_waiting"]),
-                format_field("tiers", one["tiers"]),
-                format_field("max_execution_cap", one["max_execution_cap"]),
-                "" if one["tenants"] is None else str(one["tenants"]),
+                plan["name"],
+                format_field("tasks_per_hour", plan["tasks_per_hour"]),
+                format_field("burst", plan["burst"]),
+                format_field("max_running", plan["max_running"]),
+                format_field("max_waiting", plan["max_waiting"]),
+                format_field("tiers", plan["tiers"]),
+                format_field("max_execution_cap", plan["max_execution_cap"]),
+                "" if plan["tenants"] is None else str(plan["tenants"]),
             )
-            for one in plans
+            for plan in plans
         ),
         right=("TASKS/H", "BURST", "RUNNING", "WAITING", "TENANTS"),
     )
@@ -60,12 +60,12 @@ def print_tiers(tiers: Iterable[Tier]) -> None:
         ("NAME", "RESOURCES", "DEFINED BY", "IN YOUR PLAN"),
         (
             (
-                one["name"],
-                format_resources(one["resources"]),
-                one["defined_by"],
-                "yes" if one["allowed"] else "no",
+                tier["name"],
+                format_resources(tier["resources"]),
+                tier["defined_by"],
+                "yes" if tier["allowed"] else "no",
             )
-            for one in tiers
+            for tier in tiers
         ),
     )
 
@@ -103,7 +103,7 @@ def _resource_rows(count: ResourceCount) -> Iterator[tuple[str, str, str]]:
         yield "resources", f"{format_resources(count['used'])} / {NO_LIMIT}", NO_LIMIT
         return
     used: dict[str, Any] = {**count["used"], **count["used"]["extra"]}
-    flat, rest = ({**one, **one.get("extra", {})} for one in (limit, left))
+    flat, rest = ({**amounts, **amounts.get("extra", {})} for amounts in (limit, left))
     for kind in flat:
         if kind != "extra":
             yield (
@@ -120,7 +120,9 @@ def _other_limits(limits: Limits) -> Iterator[tuple[str, str]]:
     yield "tasks per hour", NO_LIMIT if rate is None else str(rate["tasks_per_hour"])
     yield (
         "tiers",
-        "\n".join(f"{name}: {format_resources(one)}" for name, one in limits["tiers"].items()),
+        "\n".join(
+            f"{name}: {format_resources(resources)}" for name, resources in limits["tiers"].items()
+        ),
     )
     yield "queues", format_field("queues", limits["queues"])
     cap, tolerance = limits["execution_cap"], limits["delay_tolerance"]
@@ -149,7 +151,7 @@ def format_field(name: str, value: Any) -> str:
     if name in BYTE_FIELDS:
         return format_bytes(value)
     if name == "tolerances":
-        said = (f"{one} {_format_seconds(time)}" for one, time in value.items())
+        said = (f"{kind} {_format_seconds(time)}" for kind, time in value.items())
         return ", ".join(said) or "none"
     if name == "max_resources":
         return format_resources(value)

@@ -57,26 +57,26 @@ def _lines(tasks: Sequence[GraphTask], glyphs: Glyphs, marked: str | None) -> It
     order = {task["id"]: position for position, task in enumerate(tasks)}
     children_of: dict[str | None, list[str]] = {}
     for task in tasks:
-        upstreams = [one for one, _ in upstreams_of(task) if one in by_id]
+        upstreams = [upstream for upstream, _ in upstreams_of(task) if upstream in by_id]
         children_of.setdefault(max(upstreams, key=order.__getitem__, default=None), []).append(
             task["id"]
         )
     roots = children_of.get(None, [])
     open_: list[tuple[str, str, str, int, str | None]] = [
-        (one, *_steps(glyphs, one == roots[-1]), 1, None) for one in reversed(roots)
+        (task_id, *_steps(glyphs, task_id == roots[-1]), 1, None) for task_id in reversed(roots)
     ]
     while open_:
-        one, lead, indent, depth, parent = open_.pop()
-        yield _line(by_id[one], by_id, Text(lead), glyphs, parent, is_marked=one == marked)
-        children = children_of.get(one, [])
+        task_id, lead, indent, depth, parent = open_.pop()
+        yield _line(by_id[task_id], by_id, Text(lead), glyphs, parent, is_marked=task_id == marked)
+        children = children_of.get(task_id, [])
         if len(children) == 1:
-            open_.append((children[0], f"{indent}{glyphs.down}", indent, depth, one))
+            open_.append((children[0], f"{indent}{glyphs.down}", indent, depth, task_id))
             continue
         for child in reversed(children):
             step, bar = _steps(glyphs, child == children[-1])
             if depth >= MAX_INDENT_LEVELS:
                 step, bar = f"({depth + 1}) ", ""
-            open_.append((child, f"{indent}{step}", f"{indent}{bar}", depth + 1, one))
+            open_.append((child, f"{indent}{step}", f"{indent}{bar}", depth + 1, task_id))
 
 
 def _steps(glyphs: Glyphs, is_last: bool) -> tuple[str, str]:

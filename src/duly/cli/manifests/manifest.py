@@ -79,7 +79,7 @@ class Manifest:
             field = field[2:]
         written = (*field[:-1], MANIFEST_NAMES.get(field[-1], field[-1])) if field else field
         candidates = [(owner, spelled) for owner in owners for spelled in (field, written)]
-        owner, spelled = max(candidates, key=lambda one: self._count_known(*one))
+        owner, spelled = max(candidates, key=lambda candidate: self._count_known(*candidate))
         return (*owner, *spelled)
 
     def _count_known(self, owner: Path, field: Path) -> int:

@@ -178,16 +178,16 @@ def print_allocations(
     columns = ("ID", "KIND", "NODE", "RESOURCES", "EXPIRES")
     rows = (
         (
-            one["tenant"],
+            allocation["tenant"],
             (
-                one["id"],
-                one["kind"],
-                one["node"],
-                format_resources(one["resources"]),
-                format_time(one["expires_at"], now),
+                allocation["id"],
+                allocation["kind"],
+                allocation["node"],
+                format_resources(allocation["resources"]),
+                format_time(allocation["expires_at"], now),
             ),
         )
-        for one in allocations
+        for allocation in allocations
     )
     print_table(*with_tenants(columns, rows, with_tenant=with_tenant))
 
@@ -197,10 +197,10 @@ def print_tenant_counts(tenants: Iterable[TenantTasks]) -> None:
     names = ("running", "waiting", "scheduled", "blocked", "paused", "done", "failed", "cancelled")
     figures = tuple(name.upper() for name in names)
     rows = []
-    for one in tenants:
-        counts: Mapping[str, object] = one["tasks"]
-        share = format_percent(one["share"])
-        rows.append((one["tenant"], share, *(str(counts[name]) for name in names)))
+    for tenant in tenants:
+        counts: Mapping[str, object] = tenant["tasks"]
+        share = format_percent(tenant["share"])
+        rows.append((tenant["tenant"], share, *(str(counts[name]) for name in names)))
     print_table(("TENANT", "SHARE", *figures), rows, right=("SHARE", *figures))
 
 

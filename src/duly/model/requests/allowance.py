@@ -194,7 +194,7 @@ def _too_long(field: str, asked: timedelta, longest: timedelta, plan: Plan) -> I
     shown, bound = format_duration(asked), format_duration(longest)
     if shown == bound:
         # They differ by less than is shown of long durations.
-        shown, bound = (f"{one.total_seconds():.12g} s" for one in (asked, longest))
+        shown, bound = (f"{duration.total_seconds():.12g} s" for duration in (asked, longest))
     return Invalid(field, f"{shown} is more than the {bound} that the plan {plan.name!r} allows.")
 
 

@@ -170,11 +170,11 @@ def _current_upstream(replay_set: ReplaySet, edge: UpstreamEdge) -> int:
     return edge.upstream_id
 
 
-def _conjunction(one: Condition, other: Condition) -> Condition | None:
+def _conjunction(first: Condition, other: Condition) -> Condition | None:
     """Return the condition that holds when both do; None when they never do."""
-    if one is other or other is Condition.ALWAYS:
-        return one
-    return other if one is Condition.ALWAYS else None
+    if first is other or other is Condition.ALWAYS:
+        return first
+    return other if first is Condition.ALWAYS else None
 
 
 def _linked_specs(

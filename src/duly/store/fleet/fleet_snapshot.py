@@ -124,22 +124,25 @@ async def read_snapshot(
 
 
 def _offer(
-    one: LiveIncarnation, running: Sequence[InUse], used: Resources, reserved: Resources | None
+    incarnation: LiveIncarnation,
+    running: Sequence[InUse],
+    used: Resources,
+    reserved: Resources | None,
 ) -> Offer:
     free, next_end = NO_RESOURCES, timedelta(0)
     if reserved is not None:
-        free = one.capacity.plus(used, -1).plus(reserved, -1)
+        free = incarnation.capacity.plus(used, -1).plus(reserved, -1)
         next_end = timedelta(seconds=min((each.next_end for each in running), default=0.0))
     return Offer(
-        node_id=one.node_id,
-        incarnation_id=one.incarnation_id,
-        name=one.name,
-        capacity=one.capacity,
+        node_id=incarnation.node_id,
+        incarnation_id=incarnation.incarnation_id,
+        name=incarnation.name,
+        capacity=incarnation.capacity,
         free=free,
         used=used if reserved is not None else NO_RESOURCES,
         next_end=next_end,
-        labels=one.labels,
-        draining=one.draining,
-        shortage=one.shortage,
-        revision=one.revision,
+        labels=incarnation.labels,
+        draining=incarnation.draining,
+        shortage=incarnation.shortage,
+        revision=incarnation.revision,
     )

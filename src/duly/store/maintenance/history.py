@@ -87,10 +87,12 @@ async def delete_aged(conn: Connection, aged: Sequence[AgedTask]) -> list[Delete
     """Delete the tasks that ended before their cutoff, unless they are still needed."""
     if not aged:
         return []
-    ids = [one.id for one in aged]
-    rows = await conn.fetch(SQL["delete_aged"], ids, [one.day for one in aged], min(ids), max(ids))
+    ids = [task.id for task in aged]
+    rows = await conn.fetch(
+        SQL["delete_aged"], ids, [task.day for task in aged], min(ids), max(ids)
+    )
     forgotten = read_as(DeletedTask, rows)
-    graphs = sorted({one.graph_id for one in forgotten if one.graph_id is not None})
+    graphs = sorted({task.graph_id for task in forgotten if task.graph_id is not None})
     if graphs:
         await conn.execute(SQL["drop_graphs_of"], graphs)
     return forgotten

@@ -66,5 +66,5 @@ async def count_tasks(conn: Connection, *, window: timedelta) -> list[TenantTask
 def total(tenants: list[TenantTasks]) -> TaskCounts:
     """Return the tasks of all tenants by status."""
     return TaskCounts(
-        **{status: sum(getattr(one.tasks, status) for one in tenants) for status in Status}
+        **{status: sum(getattr(tenant.tasks, status) for tenant in tenants) for status in Status}
     )

@@ -135,9 +135,9 @@ async def advance(conn: Connection, moved: Mapping[int, NextFire]) -> None:
     await conn.execute(
         SQL["advance"],
         list(moved),
-        [one.next_run_at for one in moved.values()],
-        empty_if_all_none([_ids(one.open_tasks) for one in moved.values()]),
-        empty_if_all_none([_ids(one.open_graphs) for one in moved.values()]),
+        [schedule.next_run_at for schedule in moved.values()],
+        empty_if_all_none([_ids(schedule.open_tasks) for schedule in moved.values()]),
+        empty_if_all_none([_ids(schedule.open_graphs) for schedule in moved.values()]),
     )
 
 
@@ -187,7 +187,7 @@ async def read_ran(conn: Connection, schedule_id: int, times: Sequence[datetime]
 
 async def refuse(conn: Connection, reasons: Mapping[int, Reason]) -> None:
     """Record why claimed fire times produced no task after all, by the id claimed for the task."""
-    await conn.execute(SQL["refuse"], list(reasons), [_json(one) for one in reasons.values()])
+    await conn.execute(SQL["refuse"], list(reasons), [_json(reason) for reason in reasons.values()])
 
 
 async def read_accounts(conn: Connection, tenants: Iterable[int]) -> dict[int, Account]:

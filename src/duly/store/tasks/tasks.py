@@ -159,7 +159,9 @@ async def insert(
         # Missing buckets are locked by another transaction, or do not exist yet. Create the latter
         # for the next try. The insert is committed: a failure here must not cause a retry of it.
         with suppress(asyncpg.PostgresError):
-            await conn.execute(SQL["make_buckets"], [one for one in limited if one not in buckets])
+            await conn.execute(
+                SQL["make_buckets"], [tenant for tenant in limited if tenant not in buckets]
+            )
     return InsertResult(
         [_stored_task(row) for row in rows if row["submitted_at"] is not None],
         buckets,
