@@ -10,7 +10,7 @@ from duly.model.node import NodeProfile, Offer
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.policy import placement
-from duly.policy.competition import Competition
+from duly.policy.explanation.competition import Competition
 from duly.policy.limits import Budget
 from duly.policy.turns import Shares
 from duly.server.scheduling.fair_shares import FairShares

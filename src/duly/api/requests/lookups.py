@@ -16,7 +16,8 @@ from duly.errors import NotFound
 from duly.model.requests.task_request import check_text
 from duly.model.task import NOT_RUNNING, Reason, Status
 from duly.model.tenant import Credential
-from duly.policy.explain import Facts, explain
+from duly.policy.explanation.explain import explain
+from duly.policy.explanation.facts import Facts
 from duly.server.components import Components
 from duly.server.offload import offload
 from duly.store.connections.connection_classes import ConnectionClass

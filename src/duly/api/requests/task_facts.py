@@ -13,7 +13,9 @@ from duly.model.queue import Queue
 from duly.model.shape import Shape
 from duly.model.task import Reason, Status
 from duly.policy import placement
-from duly.policy.explain import Facts, explain, limit_in_the_way
+from duly.policy.explanation.explain import explain
+from duly.policy.explanation.facts import Facts
+from duly.policy.explanation.waiting import limit_in_the_way
 from duly.policy.limits import NO_KEY_USAGE, KeyUsage, TenantUsage
 from duly.policy.queueing import queue_of
 from duly.server.scheduling.limits_cache import count_usage

@@ -16,7 +16,7 @@ from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.model.tenant import Credential
 from duly.policy import placement
-from duly.policy.explain import over_limit
+from duly.policy.explanation.waiting import over_limit
 from duly.policy.limits import NO_KEY_USAGE, blocking_limit
 from duly.policy.placement import Ask
 from duly.server.cluster.hints import Hint

@@ -16,7 +16,7 @@ from duly.model.node import AbsentNode, NodeProfile
 from duly.model.shape import Shape
 from duly.model.task import Reason, Status
 from duly.policy import placement
-from duly.policy.explain import never_fits
+from duly.policy.explanation.no_fitting_node import never_fits
 from duly.policy.turns import SubqueueKey
 from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.cluster.hints import Hint

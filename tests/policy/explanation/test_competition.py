@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.policy.competition import Competition, beyond_fair_share
+from duly.policy.explanation.competition import Competition, beyond_fair_share
 
 
 @pytest.mark.parametrize(

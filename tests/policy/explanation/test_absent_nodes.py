@@ -6,7 +6,9 @@ from duly.model.node import Absence, AbsentNode, NodeProfile, Offer
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.model.task import Status
-from duly.policy.explain import Facts, explain, never_fits
+from duly.policy.explanation.explain import explain
+from duly.policy.explanation.facts import Facts
+from duly.policy.explanation.no_fitting_node import never_fits
 
 NOW = datetime(2027, 1, 31, 19, 2, tzinfo=UTC)
 SMALL = Resources(cpu_milli=500)

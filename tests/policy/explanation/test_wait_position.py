@@ -3,7 +3,8 @@ from datetime import UTC, datetime, timedelta
 from duly.model.node import Offer
 from duly.model.resources import Resources
 from duly.model.task import Status
-from duly.policy.explain import Facts, explain
+from duly.policy.explanation.explain import explain
+from duly.policy.explanation.facts import Facts
 
 NOW = datetime(2027, 1, 31, 19, 2, tzinfo=UTC)
 ONE = Resources(cpu_milli=1000)

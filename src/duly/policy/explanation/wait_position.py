@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from duly.model.node import Offer
 from duly.model.task import Reason
 from duly.model.wording import count_of
+from duly.policy.explanation.timestamps import timestamp
 
 QUEUEING_CODES = frozenset({"no_capacity", "tenant_limit", "concurrency_limit", "off_peak"})
 """Reasons that end for one task after the other, in the order of the queue."""
@@ -33,7 +34,7 @@ def add_next_end(reason: Reason, offers: Sequence[Offer], now: datetime | None) 
     ends = [offer.next_end for offer in offers if offer.next_end > timedelta(0)]
     if now is None or not ends:
         return reason
-    at = (now + min(ends)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = timestamp(now + min(ends))
     return Reason(
         reason.code,
         f"{reason.message} The next running task there ends at {at} at the latest.",

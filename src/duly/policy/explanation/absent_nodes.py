@@ -11,6 +11,7 @@ from duly.model.node import Absence, AbsentNode
 from duly.model.shape import Shape
 from duly.model.task import Reason
 from duly.model.wording import count_of, either
+from duly.policy.explanation.timestamps import timestamp
 
 
 def explain_absence(shape: Shape, absent: Sequence[AbsentNode]) -> Reason | None:
@@ -28,7 +29,7 @@ def explain_absence(shape: Shape, absent: Sequence[AbsentNode]) -> Reason | None
     if not named:
         return None
     node = named[0]
-    since = node.since.strftime("%Y-%m-%dT%H:%M:%SZ")
+    since = timestamp(node.since)
     message = f"Node {node.name} {_ability(shape, node)} but {_state(node.absence, since)}"
     if len(named) > 1:
         others = count_of(len(named) - 1, "other node", "other nodes")

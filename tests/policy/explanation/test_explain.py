@@ -10,7 +10,8 @@ from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import Reason, Status
-from duly.policy.explain import Facts, explain
+from duly.policy.explanation.explain import explain
+from duly.policy.explanation.facts import Facts
 from duly.policy.limits import KeyUsage, TenantUsage, blocking_limit
 from duly.policy.placement import fits
 

@@ -1,0 +1,59 @@
+"""The facts about a waiting, running or ended task that its explanation depends on."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from duly.model.limits import UNLIMITED, Limits
+from duly.model.node import AbsentNode, Offer
+from duly.model.pause import Pause
+from duly.model.queue import Queue
+from duly.model.resources import Resources
+from duly.model.shape import Concurrency
+from duly.model.task import Reason, Status
+from duly.policy.explanation.competition import Competition
+from duly.policy.limits import NO_KEY_USAGE, NO_USAGE, KeyUsage, TenantUsage
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a task and of the nodes that it could run on."""
+
+    task: int = 0
+    status: Status
+    attempt: int
+    ready_at: datetime
+    needs: Resources
+    requires: dict[str, str] = {}
+    stored: Reason | None = None
+    """The stored reason: of its end, or of the last failed attempt."""
+    node: str | None = None
+    leased_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    is_paused: bool = False
+    """Whether it waits to be resumed; a running one is not retried before."""
+    pause: Pause | None = None
+    offers: Sequence[Offer] = ()
+    absent: Sequence[AbsentNode] = ()
+    """Nodes that are down or removed; only read if none of the offers could ever fit the task."""
+    now: datetime | None = None
+    """When the offers were read."""
+    ahead: int | None = None
+    """Tasks of its shape ranked before it, up to a counting limit; None if not counted."""
+    concurrency: Concurrency | None = None
+    limits: Limits = UNLIMITED
+    use: TenantUsage = NO_USAGE
+    """The usage of its tenant."""
+    blocked_by: int = 0
+    """The number of its unfinished upstream tasks."""
+    awaited: Sequence[int] | None = ()
+    """The ids of some of them; None if they were not read."""
+    under_key: KeyUsage = NO_KEY_USAGE
+    """Running attempts of its tenant with its concurrency key."""
+    queue: Queue | None = None
+    """The queue that it is in now."""
+    urgent_at: datetime | None = None
+    """When its slack runs out and it moves to the urgent queue."""
+    peak_percent: int = 100
+    competition: Competition | None = None
+    """None if no other tenant competes, or that was not looked up."""
