@@ -3,9 +3,9 @@
 The *pool* of a task are the ready nodes with the labels that it requires. A tenant's *share* of a
 pool is its dominant share: the largest fraction of the pool's capacity, over the kinds of
 resources, that its running tasks, reservations and holds take there. Its *fair share* is its weight
-over the weights of all tenants that have tasks which may start there; what tenants without such
-tasks hold is not divided. A tenant is *entitled* to a task if its share with that task stays within
-its fair share.
+over the weights of all tenants that have tasks which may start on one of its nodes; what tenants
+without such tasks hold is not divided. A tenant is *entitled* to a task if its share with that task
+stays within its fair share.
 
 Shares change by whole tasks. So tenants beyond their fair share take turns by their recent use
 (`duly.policy.recent_use`), which is fair over time.
@@ -24,6 +24,13 @@ SHARED_KINDS = ("cpu_milli", "memory_mb", "disk_mb")
 """The kinds that always count. Others count while two tenants need them: the only user of a licence
 must not lose its turn for processors to it."""
 DEFAULT_WEIGHT = 1
+PoolKey = frozenset[tuple[str, str]]
+"""The labels that the nodes of a pool have."""
+
+
+def pool_key(shape: Shape) -> PoolKey:
+    """Return the key of the pool in which tasks of a shape may run."""
+    return frozenset(shape.requires.items())
 
 
 class Pool:
@@ -40,6 +47,10 @@ class Pool:
     def fractions(self, needs: Resources) -> tuple[float, ...]:
         """Return which fraction of the pool `needs` take, by kind."""
         return tuple(amount(needs, kind) / total for kind, total in self._capacity)
+
+    def overlaps(self, other: "Pool") -> bool:
+        """Return True if the pools have a node in common."""
+        return not self.nodes.isdisjoint(other.nodes)
 
 
 class Competitors:
@@ -68,7 +79,7 @@ class PoolShares:
         now: float,
     ) -> None:
         """Divide the `pool` between the `competing` tenants; `recent` is their use before."""
-        self._pool = pool
+        self.pool = pool
         self._weights = weights
         self._competing = competing
         self._recent = recent
@@ -85,7 +96,7 @@ class PoolShares:
 
     def hold(self, tenant: int, resources: Resources, times: int = 1) -> None:
         """Count what a tenant holds before the round: running tasks or a reservation."""
-        self._hold(tenant, self._pool.fractions(resources), times)
+        self._hold(tenant, self.pool.fractions(resources), times)
 
     def hold_shape(self, tenant: int, shape_id: int, shape: Shape, times: int) -> None:
         """Count running tasks of a shape."""
@@ -94,7 +105,7 @@ class PoolShares:
     def fractions(self, shape_id: int, shape: Shape) -> tuple[float, ...]:
         """Return which fraction of the pool a task of a shape takes, by kind."""
         if (fractions := self._fractions.get(shape_id)) is None:
-            fractions = self._fractions[shape_id] = self._pool.fractions(shape.needs)
+            fractions = self._fractions[shape_id] = self.pool.fractions(shape.needs)
         return fractions
 
     def settle(self) -> None:
@@ -169,6 +180,17 @@ class PoolShares:
         else:
             for kind, fraction in enumerate(fractions):
                 held[kind] += times * fraction
+
+
+def competing_for(
+    key: PoolKey, pools: Mapping[PoolKey, Pool], tenants: Mapping[PoolKey, Set[int]]
+) -> Set[int]:
+    """Return the tenants with tasks that may start on a node of a pool.
+
+    `tenants` are those with tasks for exactly one pool, by the key of it.
+    """
+    overlapping = [tenants[other] for other in pools if pools[key].overlaps(pools[other])]
+    return overlapping[0] if len(overlapping) == 1 else set().union(*overlapping)
 
 
 def has_special_kinds(shape: Shape) -> bool:

@@ -13,19 +13,13 @@ from typing import NamedTuple
 from duly.model.node import Offer
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Shape
+from duly.policy.shares import PoolKey, pool_key
 from duly.sim.task import SimTask
 from duly.sim.workload import NodeGroup
 
-PoolKey = tuple[tuple[str, str], ...]
-"""The labels that a pool's nodes have."""
 Counts = dict[tuple[int, int], int]
 """Running tasks by tenant and shape."""
 FreeKey = tuple[object, ...]
-
-
-def pool_key(shape: Shape) -> PoolKey:
-    """Return the pool that tasks of a shape run in."""
-    return tuple(sorted(shape.requires.items()))
 
 
 class Attempt(NamedTuple):

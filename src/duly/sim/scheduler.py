@@ -19,12 +19,15 @@ from duly.policy.shares import (
     SHARED_KINDS,
     Competitors,
     Pool,
+    PoolKey,
     PoolShares,
+    competing_for,
     contested_kinds,
     has_special_kinds,
+    pool_key,
 )
 from duly.policy.turns import Shares, Turn
-from duly.sim.cluster import Cluster, PoolKey, pool_key
+from duly.sim.cluster import Cluster
 from duly.sim.subqueues import SortKey, SubqueueKey, Waiting
 from duly.sim.task import SimTask, instant
 from duly.sim.workload import Workload
@@ -248,7 +251,16 @@ class FairTurns:
         return shares
 
     def _competing(self, key: PoolKey, order: Order) -> Set[int]:
-        """Return the tenants with tasks that may start in a pool."""
+        """Return the tenants with tasks that may start on a node of a pool."""
+        keys = self._waiting.backlog.keys()
+        if len(keys) == 1:
+            return self._with_tasks_for(key, order)
+        pools = {other: self._pool(other) for other in keys}
+        tenants = {other: self._with_tasks_for(other, order) for other in keys}
+        return competing_for(key, pools, tenants)
+
+    def _with_tasks_for(self, key: PoolKey, order: Order) -> Set[int]:
+        """Return the tenants with tasks for exactly this pool that may start."""
         backlogged = self._waiting.backlog[key].keys()
         off_peak = {
             tenant_id

@@ -6,7 +6,7 @@ from typing import Any
 
 from duly.model.queue import Queue
 from duly.model.shape import Shape
-from duly.sim.cluster import PoolKey, pool_key
+from duly.policy.shares import PoolKey, pool_key
 from duly.sim.task import SimTask
 
 SubqueueKey = tuple[int, int]

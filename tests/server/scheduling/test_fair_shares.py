@@ -125,3 +125,21 @@ async def test_a_changed_weight_counts_from_the_next_round(lab):
         await fleet.tick()
     gained = fleet.served - before
     assert 4 < gained[heavy.tenant_id] / gained[light.tenant_id] < 6
+
+
+async def test_tenants_whose_pools_overlap_compete_for_the_nodes_in_common(lab):
+    plain, labelled = await lab.node(cpu=2), await lab.node(cpu=2, labels={"disk": "fast"})
+    anywhere, choosy = await tenant(lab, "anywhere"), await tenant(lab, "choosy")
+    await lab.submit_all([lab.spec(cpu=1)] * 40, by=anywhere)
+    await lab.schedule()
+    assert len(await lab.run_on(plain)) + len(await lab.run_on(labelled)) == 4
+    await lab.submit_all([lab.spec(cpu=1, requires={"disk": "fast"})] * 2, by=choosy)
+    for ref in await labelled.starts():
+        await labelled.report(ref, Outcome.SUCCEEDED)
+    while await lab.components.resource_manager.tick():
+        pass
+    # The others are due earlier, but their tenant has its half of the fleet already.
+    rows = await lab.conn.fetch(
+        "select tenant_id from live where node_id = $1 and status = 'running'", labelled.id
+    )
+    assert choosy.tenant_id in {row["tenant_id"] for row in rows}

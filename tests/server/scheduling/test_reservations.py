@@ -146,3 +146,22 @@ async def test_a_tenant_sees_and_changes_only_its_own_reservations(lab):
         await lab.components.reservations.release(lab.stranger, reservation)
     with pytest.raises(NotFound):
         await lab.components.reservations.change(lab.stranger, reservation, cpu(2), msgspec.UNSET)
+
+
+async def test_a_reservation_beyond_the_fair_share_is_refused_while_others_wait(lab):
+    node = await lab.node(cpu=4)
+    await lab.conn.execute("insert into tenants (name, plan) values ('other', 'unlimited')")
+    other = await lab.credential("other")
+    [running] = await lab.submit_all([lab.spec(cpu=1)], by=other)
+    await lab.schedule()
+    assert await lab.status(running.id) == "running"
+    await lab.submit_all([lab.spec(cpu=1)], by=other)
+    with pytest.raises(Conflict, match=r"fair share of the nodes, which is 50 %, while tasks of 1"):
+        await reserve(lab, 3)
+    reservation = await reserve(lab, 2)
+    with pytest.raises(Conflict, match="fair share"):
+        await lab.components.reservations.change(lab.client, reservation, cpu(2.5), None)
+    await lab.schedule()
+    # Nobody waits any more.
+    await lab.components.reservations.release(lab.client, reservation)
+    await reserve(lab, 2, node=node)

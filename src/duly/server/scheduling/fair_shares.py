@@ -14,16 +14,17 @@ from duly.policy.shares import (
     SHARED_KINDS,
     Competitors,
     Pool,
+    PoolKey,
     PoolShares,
+    competing_for,
     contested_kinds,
     has_special_kinds,
+    pool_key,
 )
 from duly.policy.turns import Shares, SubqueueKey
 from duly.server.duty_cycle import DutyCycle
 from duly.store.fleet.fleet_snapshot import FleetSnapshot
 
-PoolKey = frozenset[tuple[str, str]]
-"""The labels that the nodes of a pool have."""
 FORGET_INTERVAL_SECONDS = 60.0
 MAX_COUNT_INTERVAL = timedelta(seconds=1)
 COUNT_DUTY_DIVISOR = 50
@@ -59,21 +60,14 @@ class FairShares:
         now = snapshot.now.timestamp()
         self._forget(now)
         kinds = self._kinds(snapshot, shapes, waiting)
-        keys = {shape: frozenset(shapes[shape].requires.items()) for shape in placeable}
-        competitors = self._competitors(waiting, keys, weights)
-        pools = {
-            key: self._pool_shares(
-                key,
-                Pool(dict(key), offers, kinds),
-                snapshot,
-                shapes,
-                weights,
-                competitors[key],
-                now,
-            )
-            for key in set(keys.values())
+        keys = {shape: pool_key(shapes[shape]) for shape in placeable}
+        pools = {key: Pool(dict(key), offers, kinds) for key in set(keys.values())}
+        competitors = self._competitors(waiting, keys, pools, weights)
+        shares = {
+            key: self._pool_shares(key, pool, snapshot, shapes, weights, competitors[key], now)
+            for key, pool in pools.items()
         }
-        return Shares({shape: pools[key] for shape, key in keys.items()}, shapes, now)
+        return Shares({shape: shares[key] for shape, key in keys.items()}, shapes, now)
 
     def _pool_shares(
         self,
@@ -102,16 +96,19 @@ class FairShares:
         self,
         waiting: Mapping[int, Set[int]],
         keys: Mapping[int, PoolKey],
+        pools: Mapping[PoolKey, Pool],
         weights: Mapping[int, int],
     ) -> Mapping[PoolKey, Competitors]:
         """Return who competes for each pool; with thousands of tenants not counted every round."""
-        if self._count_cycle.is_due or not self._counted.keys() >= set(keys.values()):
+        if self._count_cycle.is_due or not self._counted.keys() >= pools.keys():
             with self._count_cycle.step():
-                tenants: dict[PoolKey, set[int]] = {key: set() for key in keys.values()}
+                tenants: dict[PoolKey, set[int]] = {key: set() for key in pools}
                 for tenant, theirs in waiting.items():
                     for shape in theirs & keys.keys():
                         tenants[keys[shape]].add(tenant)
-                self._counted = {key: Competitors(each, weights) for key, each in tenants.items()}
+                self._counted = {
+                    key: Competitors(competing_for(key, pools, tenants), weights) for key in pools
+                }
         return self._counted
 
     def _kinds(

@@ -15,6 +15,7 @@ from duly.model.requests.amounts import resources_to_json
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.model.tenant import Credential
+from duly.model.wording import count_of
 from duly.policy import placement
 from duly.policy.explanation.waiting import over_limit
 from duly.policy.limits import NO_KEY_USAGE, blocking_limit
@@ -22,6 +23,7 @@ from duly.policy.placement import Ask
 from duly.server.cluster.hints import Hint
 from duly.server.cluster.server_bus import ServerBus
 from duly.server.scheduling.limits_cache import count_usage
+from duly.server.scheduling.standings import read_standings
 from duly.server.sequencer import Sequencer
 from duly.store.accounts import audit_log
 from duly.store.attempts import leases, quota_fence
@@ -29,6 +31,7 @@ from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Connection, Database
 from duly.store.fleet import fleet_snapshot, overview, reservations
 from duly.store.fleet.reservations import Reservation
+from duly.store.tasks import subqueues
 
 SUBJECT = "the reservation"
 
@@ -59,6 +62,7 @@ class Reservations:
                     for offer in await overview.read_offers(conn)
                     if node_id in (None, offer.node_id) and offer.node_id not in tried
                 ]
+                await _check_fair_share(conn, credential.tenant_id, shape)
             chosen = _choose(shape, offers)
             reservation = Reservation(self._sequencer.mint(), chosen, resources, expires_at)
             async with self._database.transaction(ConnectionClass.CLIENT) as conn:
@@ -95,6 +99,7 @@ class Reservations:
             if any(amount for _, amount in growth.needs.items()):
                 check_resources(new.resources, credential.plan, SUBJECT)
                 await _check_limits(conn, credential, growth)
+                await _check_fair_share(conn, credential.tenant_id, growth)
                 if not await _lock_and_check_fit(conn, old.node_id, growth):
                     raise Conflict(
                         "The node of the reservation has too little free capacity for this change."
@@ -149,6 +154,23 @@ async def _check_limits(conn: Connection, credential: Credential, shape: Shape) 
         message = over_limit(barred).message
         raise LimitExceeded(
             f"Limit exceeded: {message[:1].lower()}{message[1:]}", limit="max_resources"
+        )
+
+
+async def _check_fair_share(conn: Connection, tenant: int, shape: Shape) -> None:
+    """Refuse a reservation beyond the tenant's fair share while others wait for theirs."""
+    nonempty = (await subqueues.read_nonempty(conn)).keys()
+    tenants = {other for other, _ in nonempty}
+    if tenants <= {tenant}:
+        return
+    standings = await read_standings(conn, nonempty, tenants | {tenant}, shape, competitor=tenant)
+    others = standings.entitled_tenants() - {tenant}
+    if others and not standings.is_entitled(tenant):
+        raise Conflict(
+            f"With this reservation your tenant would hold more than its fair share of the nodes, "
+            f"which is {100 * standings.fair_share(tenant):.0f} %, while tasks of "
+            f"{count_of(len(others), 'other tenant', 'other tenants')} wait for theirs. Reserve "
+            "less, or try again when they have started."
         )
 
 

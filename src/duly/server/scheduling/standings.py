@@ -1,0 +1,133 @@
+"""Reads how the tenants stand against each other now, for answers that any server may give.
+
+The scheduler's own code builds the shares, so that an answer is what it would decide now. Recent
+use is known to the leader alone; it decides between tenants beyond their fair shares.
+"""
+
+from collections.abc import Collection, Mapping, Set
+
+import msgspec
+
+from duly.model.node import NodeProfile, Offer
+from duly.model.resources import NO_RESOURCES
+from duly.model.shape import Shape
+from duly.policy import placement
+from duly.policy.limits import Budget
+from duly.policy.turns import Shares, SubqueueKey
+from duly.server.offload import offload
+from duly.server.scheduling.fair_shares import FairShares
+from duly.server.scheduling.limits_cache import count_usage
+from duly.store.attempts import leases, quota_fence
+from duly.store.attempts.quota_fence import TenantLimits
+from duly.store.database import Connection
+from duly.store.fleet import fleet_snapshot
+from duly.store.fleet.fleet_snapshot import FleetSnapshot
+
+ASKED_SHAPE = -1
+"""Stands for the shape whose pool is asked for."""
+ANY_NODE = Shape(NO_RESOURCES)
+"""Its pool are all nodes."""
+
+
+class Standings(msgspec.Struct, frozen=True):
+    """The shares of the pool of one shape, and of the pools of all waiting tasks."""
+
+    shares: Shares
+    waiting: Mapping[int, Set[int]]
+    """The shapes of every tenant's tasks that its limits allow and a connected node could run."""
+    has_nodes: bool
+    """Whether the pool has a node that takes tasks."""
+
+    def share(self, tenant: int) -> float:
+        """Return what a tenant holds of the pool, from 0 to 1."""
+        return self.shares.pools[ASKED_SHAPE].share(tenant)
+
+    def fair_share(self, tenant: int) -> float:
+        """Return what a tenant may hold of the pool before it has to wait for others."""
+        return self.shares.pools[ASKED_SHAPE].fair_share(tenant)
+
+    def is_entitled(self, tenant: int) -> bool:
+        """Return True if a tenant is entitled to a task of the shape."""
+        return self.shares.is_entitled((tenant, ASKED_SHAPE))
+
+    def entitled_tenants(self) -> set[int]:
+        """Return the tenants that are entitled to a waiting task which may run in the pool."""
+        pools = self.shares.pools
+        asked = pools[ASKED_SHAPE].pool
+        near = {shape for shape, pool in pools.items() if asked.overlaps(pool.pool)} - {ASKED_SHAPE}
+        return {
+            tenant
+            for tenant, theirs in self.waiting.items()
+            if any(self.shares.is_entitled((tenant, shape)) for shape in theirs & near)
+        }
+
+
+async def read_standings(
+    conn: Connection,
+    nonempty: Collection[SubqueueKey],
+    tenants: Set[int],
+    shape: Shape = ANY_NODE,
+    *,
+    competitor: int | None = None,
+) -> Standings:
+    """Read what runs, and return the shares of the pool of `shape`.
+
+    `nonempty` are the subqueues with waiting tasks; those of `tenants` compete if their limits
+    allow it. The tenant `competitor` competes in any case.
+    """
+    snapshot = await fleet_snapshot.read_snapshot(conn, tenants=None)
+    granted = await quota_fence.read_limits(conn, tenants)
+    ids = snapshot.shapes | {shape_id for _, shape_id in nonempty}
+    shapes = dict(await leases.read_shapes(conn, sorted(ids)))
+    shapes[ASKED_SHAPE] = shape
+    work = len(snapshot.in_use) + len(nonempty)
+    return await offload(work, _divide, snapshot, shapes, nonempty, granted, competitor)
+
+
+def _divide(
+    snapshot: FleetSnapshot,
+    shapes: Mapping[int, Shape],
+    nonempty: Collection[SubqueueKey],
+    granted: TenantLimits,
+    competitor: int | None,
+) -> Standings:
+    offers = snapshot.free(shapes)
+    placeable = _placeable({shape for _, shape in nonempty} & shapes.keys(), shapes, offers)
+    waiting = _startable(snapshot, shapes, nonempty, granted, placeable)
+    if competitor is not None:
+        waiting.setdefault(competitor, set()).add(ASKED_SHAPE)
+    shares = FairShares().of_round(
+        snapshot, offers, shapes, waiting, placeable | {ASKED_SHAPE}, granted.weights
+    )
+    return Standings(shares, waiting, bool(shares.pools[ASKED_SHAPE].pool.nodes))
+
+
+def _startable(
+    snapshot: FleetSnapshot,
+    shapes: Mapping[int, Shape],
+    nonempty: Collection[SubqueueKey],
+    granted: TenantLimits,
+    placeable: Set[int],
+) -> dict[int, set[int]]:
+    """Return the placeable shapes of which each tenant may start a task under its limits."""
+    tenants = granted.limits.keys()
+    budget = Budget(granted.limits, *count_usage(snapshot, tenants, shapes), shapes)
+    startable: dict[int, set[int]] = {}
+    for tenant, shape in nonempty:
+        if tenant in tenants and shape in placeable and budget.room(tenant, shape):
+            startable.setdefault(tenant, set()).add(shape)
+    return startable
+
+
+def _placeable(ids: Set[int], shapes: Mapping[int, Shape], offers: Collection[Offer]) -> set[int]:
+    """Return the shapes that some connected node could run."""
+    nodes = [NodeProfile(offer.capacity, offer.labels) for offer in offers]
+    fits_by_kind: dict[str, bool] = {}
+    placeable = set()
+    for shape_id in ids:
+        shape = shapes[shape_id]
+        if (kind := shape.kind) not in fits_by_kind:
+            fits_by_kind[kind] = placement.could_ever_fit(shape, nodes)
+        if fits_by_kind[kind]:
+            placeable.add(shape_id)
+    return placeable
