@@ -1,5 +1,6 @@
 """Whose turn it is: entitled tasks by deadline, all others by recent use per weight."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from duly.policy.queueing import Order
 from duly.policy.recent_use import RecentUse
 from duly.policy.shares import PoolShares
 from duly.policy.turns import take
-from tests.policy.turns_reference import NOW, SHAPES, Case, Reference, Task
+from tests.policy.turns_reference import NO_GATE, NOW, SHAPES, Case, Reference, Task, Team
 
 HOUR = timedelta(hours=1)
 tenants = st.integers(1, 4)
@@ -99,6 +100,15 @@ def test_tasks_of_a_tenant_start_in_its_own_order(case):
 @given(cases())
 def test_no_place_of_the_window_is_left_free_while_tasks_wait(case):
     assert len(window_of(case)) == min(case.size, len(case.tasks))
+
+
+@given(cases())
+def test_users_of_a_tenant_share_as_tenants_do(case):
+    case = replace(case, weights={})
+    expected = [turn.task.id for turn in window_of(case)]
+    team = Team(case)
+    window = take(team.subqueues(), case.size, case.order(team.shapes), team.shares(), NO_GATE)
+    assert [turn.task.id for turn in window] == expected
 
 
 def equal_tasks(tenant, count, **fields):

@@ -1,8 +1,10 @@
 """Whose turn it is, computed naively from the definitions, to compare `duly.policy.turns` with."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+
+import msgspec
 
 from duly.model.node import Offer
 from duly.model.queue import Queue
@@ -20,7 +22,6 @@ SHAPES = {
     2: Shape(Resources(cpu_milli=4000, memory_mb=400)),
     3: Shape(Resources(cpu_milli=1000, memory_mb=100), queue=Queue.URGENT),
 }
-QUEUES = {3: Queue.URGENT}
 AGO = 60
 """Seconds for which tenants held what they held before."""
 SLOT = Fraction(1, 1000)
@@ -65,10 +66,10 @@ class Case:
         whole = Resources(cpu_milli=1000 * self.cores, memory_mb=self.memory_mb)
         return Offer(node_id=1, incarnation_id=1, name="n", capacity=whole, free=whole)
 
-    def order(self):
+    def order(self, shapes=SHAPES):
         return Order(
-            QUEUES,
-            SHAPES,
+            {id_: shape.queue for id_, shape in shapes.items() if shape.queue},
+            shapes,
             [self.offer],
             now=NOW,
             urgent_slack=timedelta(0),
@@ -94,6 +95,47 @@ class Case:
         for tenant, (shape, times) in held.items():
             shares.hold_shape(tenant, shape, SHAPES[shape], times)
         return shares
+
+
+class NoGate:
+    """Admits everything."""
+
+    def admit(self, task):
+        return True
+
+
+NO_GATE = NoGate()
+TEAM = 9
+
+
+class Team:
+    """The case in which the tenants of another one are the users of a single tenant."""
+
+    def __init__(self, case):
+        self._case = case
+        self.shapes = {
+            self._shape_id(user, shape_id): msgspec.structs.replace(shape, user_id=user)
+            for shape_id, shape in SHAPES.items()
+            for user in range(1, 10)
+        }
+
+    def subqueues(self):
+        return {
+            (TEAM, self._shape_id(user, shape_id)): [
+                replace(task, tenant_id=TEAM, shape_id=self._shape_id(user, shape_id))
+                for task in tasks
+            ]
+            for (user, shape_id), tasks in self._case.subqueues().items()
+        }
+
+    def shares(self):
+        inner = self._case.shares()
+        users = next(iter(inner.pools.values()))
+        outer = PoolShares(users.pool, {}, Competitors({TEAM}, {}), RecentUse(), 0.0)
+        return Shares(dict.fromkeys(self.shapes, outer), self.shapes, 0.0, {(TEAM, outer): users})
+
+    def _shape_id(self, user, shape_id):
+        return 100 * user + shape_id
 
 
 class Reference:

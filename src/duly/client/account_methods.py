@@ -37,13 +37,21 @@ class AccountMethods:
         return self._send(calls.get_tenant(tenant))
 
     def create_tenant(
-        self, name: str, plan: str | None = None, *, weight: int | None = None
+        self,
+        name: str,
+        plan: str | None = None,
+        *,
+        weight: int | None = None,
+        fair_users: bool = False,
     ) -> Tenant:
-        """Create a tenant on `plan`, by default `free`; its weight is by default the plan's."""
-        return self._send(calls.create_tenant(name, plan, weight))
+        """Create a tenant on `plan`, by default `free`; its weight is by default the plan's.
+
+        With `fair_users`, its users divide its fair share between them.
+        """
+        return self._send(calls.create_tenant(name, plan, weight, fair_users=fair_users))
 
     def update_tenant(self, tenant: str, **change: Unpack[TenantChange]) -> Tenant:
-        """Rename a tenant, or change its plan or its weight; None restores the plan's weight."""
+        """Change fields of a tenant; a weight of None restores that of its plan."""
         return self._send(calls.update_tenant(tenant, change))
 
     def suspend_tenant(self, tenant: str) -> Tenant:
@@ -168,13 +176,21 @@ class AsyncAccountMethods:
         return await self._send(calls.get_tenant(tenant))
 
     async def create_tenant(
-        self, name: str, plan: str | None = None, *, weight: int | None = None
+        self,
+        name: str,
+        plan: str | None = None,
+        *,
+        weight: int | None = None,
+        fair_users: bool = False,
     ) -> Tenant:
-        """Create a tenant on `plan`, by default `free`; its weight is by default the plan's."""
-        return await self._send(calls.create_tenant(name, plan, weight))
+        """Create a tenant on `plan`, by default `free`; its weight is by default the plan's.
+
+        With `fair_users`, its users divide its fair share between them.
+        """
+        return await self._send(calls.create_tenant(name, plan, weight, fair_users=fair_users))
 
     async def update_tenant(self, tenant: str, **change: Unpack[TenantChange]) -> Tenant:
-        """Rename a tenant, or change its plan or its weight; None restores the plan's weight."""
+        """Change fields of a tenant; a weight of None restores that of its plan."""
         return await self._send(calls.update_tenant(tenant, change))
 
     async def suspend_tenant(self, tenant: str) -> Tenant:

@@ -33,6 +33,8 @@ class Shape(msgspec.Struct, frozen=True):
     concurrency: Concurrency | None = None
     queue: Queue | None = None
     """The queue of its tasks until their slack runs out; None is `delayable`."""
+    user_id: int | None = None
+    """The user of its tasks, if the users of their tenant divide its fair share."""
 
     @property
     def kind(self) -> str:

@@ -189,6 +189,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     depends_on: list[Dependency] = []
     queue: Queue | None = None
     """The requested queue, or `periodic` for an occurrence of a schedule."""
+    user_id: int | None = None
+    """Its user, if the users of its tenant divide the tenant's fair share; 0 for a key without."""
 
     @property
     def has_key(self) -> bool:
@@ -198,7 +200,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shape(self) -> Shape:
         """Return the shape, which decides where and when it may run."""
-        return Shape(self.resources, self.requires, self.concurrency, self.queue)
+        return Shape(self.resources, self.requires, self.concurrency, self.queue, self.user_id)
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -75,6 +75,8 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     key_id: int | None = None
     is_suspended: bool = False
     """Whether its tenant is suspended: then it may only read."""
+    fair_users: bool = False
+    """Whether the users of its tenant divide the tenant's fair share."""
     node_id: int | None = None
     actor: str = "unknown"
     """The actor in the audit log, whichever tenant it acts for: `tenant/user`,

@@ -77,9 +77,14 @@ class PoolShares:
         competing: Competitors,
         recent: RecentUse,
         now: float,
+        divided: float = 1.0,
     ) -> None:
-        """Divide the `pool` between the `competing` tenants; `recent` is their use before."""
+        """Divide the `pool` between the `competing` tenants; `recent` is their use before.
+
+        The users of a tenant divide its fair share likewise: then that much is `divided`.
+        """
         self.pool = pool
+        self._divided = divided
         self._weights = weights
         self._competing = competing
         self._recent = recent
@@ -172,7 +177,7 @@ class PoolShares:
         others = sum(
             max(held, default=0.0) for tenant, held in self._held.items() if tenant not in competing
         )
-        return max(0.0, 1.0 - others) / competing.total_weight
+        return max(0.0, self._divided - others) / competing.total_weight
 
     def _hold(self, tenant: int, fractions: Sequence[float], times: int) -> None:
         if (held := self._held.get(tenant)) is None:

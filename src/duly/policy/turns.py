@@ -5,13 +5,16 @@ first of each tenant to which it is not. All others follow by the lowest recent 
 their tenant; queue and start_by break ties. Shares are charged as the window fills. So the earliest
 deadline goes first while no tenant is beyond its fair share, and capacity is divided by weight as
 soon as one is: urgency moves a task ahead within its tenant's share, never beyond it. The order of
-tasks within a tenant is always that of `duly.policy.queueing`.
+tasks within a tenant is that of `duly.policy.queueing`. If the tenant asked for it, its users
+divide its fair share by the same rules, and that is the order of each user's tasks.
 
 The same function serves the scheduler, the simulator and `duly why`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from duly.model.shape import Shape
@@ -32,6 +35,11 @@ class Turn(NamedTuple, Generic[Task]):
     """Whether its tenant's share with it is within the fair share; else it goes by recent use."""
 
 
+def user_of(shape: Shape) -> int:
+    """Return the user whose tasks have a shape; tasks without one share as if they had another."""
+    return shape.user_id or 0
+
+
 class Gate(Protocol):
     """Decides whether a task may start at all, given those that were admitted before it."""
 
@@ -47,6 +55,8 @@ class Shares(NamedTuple):
     shapes: Mapping[int, Shape]
     now: float = 0.0
     """In seconds."""
+    users: Mapping[tuple[int, PoolShares], PoolShares] = {}
+    """By tenant and pool: how the tenant's users divide its fair share, if they do."""
 
     def fractions(self, shape_id: int) -> tuple[float, ...]:
         """Return which fraction of its pool a task takes, by kind of resource."""
@@ -66,10 +76,41 @@ class Shares(NamedTuple):
         """Return a tenant's recent use, in that pool of some shapes where it is lowest."""
         return min(self.pools[shape].use_per_weight(tenant) for shape in shapes)
 
+    def by_user(self, keys: Sequence[SubqueueKey]) -> Sequence[SubqueueKey]:
+        """Return some subqueues of one tenant in the order of their users' turns.
+
+        The first subqueue of every user comes before the second one of any.
+        """
+        if not self.users or not keys:
+            return keys
+        counts: Counter[int] = Counter()
+        turns: list[tuple[int, float, SubqueueKey]] = []
+        for tenant, shape_id in keys:
+            users = self.users.get((tenant, self.pools[shape_id]))
+            if users is None:
+                return keys
+            user = user_of(self.shapes[shape_id])
+            counts[user] += 1
+            turns.append((counts[user], users.use_per_weight(user), (tenant, shape_id)))
+        return [key for *_, key in sorted(turns, key=itemgetter(0, 1))]
+
+    def charge(self, key: SubqueueKey) -> None:
+        """Count a task that was chosen."""
+        tenant, shape_id = key
+        pool, fractions = self.pools[shape_id], self.fractions(shape_id)
+        pool.charge(tenant, fractions)
+        if (users := self.users.get((tenant, pool))) is not None:
+            users.charge(user_of(self.shapes[shape_id]), fractions)
+
     def reset(self) -> None:
         """Take back what was charged."""
-        for pool in self.pools.values():
+        for pool in (*self.pools.values(), *self.users.values()):
             pool.reset()
+
+    def settle(self) -> None:
+        """Take what was charged into recent use."""
+        for pool in {*self.pools.values(), *self.users.values()}:
+            pool.settle()
 
 
 def take(
@@ -122,9 +163,18 @@ def _by_tenant(
         if tasks:
             tenant, pool = key[0], shares.pools[key[1]]
             if (queue := queues.get((tenant, pool))) is None:
-                queue = queues[tenant, pool] = _TenantQueue(tenant, pool, order, shares)
+                users = shares.users.get((tenant, pool))
+                queue = queues[tenant, pool] = (
+                    _TenantQueue(tenant, pool, order, shares)
+                    if users is None
+                    else _UsersQueue(tenant, pool, order, shares, users)
+                )
             queue.add(tasks)
     return queues.values()
+
+
+_Heap = list[tuple[tuple[Any, ...], int, Sequence[Task]]]
+"""Of each subqueue: the sort key of its head, the head's position, the tasks."""
 
 
 class _TenantQueue(Generic[Task]):
@@ -138,8 +188,8 @@ class _TenantQueue(Generic[Task]):
         self._key = order.key
         self._due_length = order.due_length
         self._fractions = shares.fractions
-        self._heap: list[tuple[tuple[Any, ...], int, Sequence[Task]]] = []
-        """Of each subqueue: the sort key of its head, the head's position, the tasks."""
+        self._heap: _Heap[Task] = []
+        """That of the user whose turn it is, if the tenant's users share."""
         self.taken: Task
         """The task that was taken last."""
 
@@ -182,3 +232,47 @@ class _TenantQueue(Generic[Task]):
         else:
             heappop(self._heap)
         return True
+
+
+class _UsersQueue(_TenantQueue[Task]):
+    """The same of a tenant whose users divide its fair share."""
+
+    __slots__ = ("_heaps", "_shapes", "_users")
+
+    def __init__(
+        self, tenant: int, pool: PoolShares, order: Order, shares: Shares, users: PoolShares
+    ) -> None:
+        super().__init__(tenant, pool, order, shares)
+        self._shapes = shares.shapes
+        self._users = users
+        self._heaps: dict[int, _Heap[Task]] = {}
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Add the tasks of a subqueue, which are of one user."""
+        heap = self._heaps.setdefault(user_of(self._shapes[tasks[0].shape_id]), [])
+        heappush(heap, (self._key(tasks[0]), 0, tasks))
+        self._heap = self._first_heap()
+
+    def take(self, gate: Gate) -> bool:
+        """Take the first task of the user whose turn it is."""
+        _, position, tasks = self._heap[0]
+        shape_id = tasks[position].shape_id
+        user = user_of(self._shapes[shape_id])
+        is_taken = super().take(gate)
+        if is_taken:
+            self._users.charge(user, self._fractions(shape_id))
+        if not self._heap:
+            del self._heaps[user]
+        self._heap = self._first_heap()
+        return is_taken
+
+    def _first_heap(self) -> _Heap[Task]:
+        return min(self._heaps.items(), key=self._turn)[1] if self._heaps else []
+
+    def _turn(self, item: tuple[int, _Heap[Task]]) -> tuple[Any, ...]:
+        user, heap = item
+        key, position, tasks = heap[0]
+        use, due = self._users.use_per_weight(user), self._due_length
+        if self._users.is_entitled(user, self._fractions(tasks[position].shape_id)):
+            return False, *key[:due], use, *key[due:]
+        return True, use, *key

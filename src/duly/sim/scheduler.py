@@ -236,9 +236,8 @@ class FairTurns:
         if len(started) < chosen:
             shares.reset()
             for task, _ in started:
-                shares.pools[task.shape_id].charge(task.tenant_id, shares.fractions(task.shape_id))
-        for pool in set(shares.pools.values()):
-            pool.settle()
+                shares.charge((task.tenant_id, task.shape_id))
+        shares.settle()
 
     def _pool_shares(self, key: PoolKey, order: Order, now: float) -> PoolShares:
         """Return the shares of a pool, with what tenants hold there now."""

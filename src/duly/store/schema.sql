@@ -1538,6 +1538,7 @@ CREATE TABLE duly.shapes (
     requires jsonb DEFAULT '{}'::jsonb NOT NULL,
     concurrency jsonb,
     queue text,
+    user_id integer,
     CONSTRAINT shapes_queue_check CHECK ((queue = ANY (ARRAY['urgent'::text, 'periodic'::text, 'off_peak'::text])))
 );
 
@@ -1638,6 +1639,7 @@ CREATE TABLE duly.tenants (
     removed_at timestamp with time zone,
     public_id bigint DEFAULT duly.clock_id() NOT NULL,
     weight integer,
+    fair_users boolean DEFAULT false NOT NULL,
     CONSTRAINT tenants_weight_check CHECK ((weight > 0))
 );
 
@@ -1669,6 +1671,7 @@ CREATE VIEW duly.tenants_with_plans WITH (security_invoker='true') AS
     p.execution_cap,
     p.max_execution_cap,
     COALESCE(t.weight, p.weight) AS weight,
+    t.fair_users,
     p.price_class,
     p.price_per_task,
     p.price_per_cpu_hour,

@@ -89,6 +89,9 @@ def test_a_tenant_gets_a_weight_of_its_own_and_gives_it_back(server, tenant, as_
     shown = " ".join(ok(server, "tenant", "show", tenant).split())
     assert "weight 2 (the plan's) share 0 % fair share no task may start" in shown
     assert "7 (its own)" in ok(server, "tenant", "update", tenant, "--weight", "7")
+    assert "fair users no" in shown
+    shared = ok(server, "tenant", "update", tenant, "--fair-users")
+    assert "fair users yes" in " ".join(shared.split())
     told = ok(server, "audit", "--tenant", tenant, "--action", "tenant.update")
     assert "weight=none → 7" in told
     (row,) = (line for line in ok(server, "tenant", "list").splitlines() if tenant in line)

@@ -3,7 +3,10 @@
 from collections import Counter
 from random import Random
 
+from duly.api.requests.lookups import read_task_with_reason
 from duly.model.task import Outcome
+from duly.model.tenant import Scope
+from duly.store.accounts import tenants
 from tests.server.lab import seconds
 
 TICK = 0.5
@@ -143,3 +146,69 @@ async def test_tenants_whose_pools_overlap_compete_for_the_nodes_in_common(lab):
         "select tenant_id from live where node_id = $1 and status = 'running'", labelled.id
     )
     assert choosy.tenant_id in {row["tenant_id"] for row in rows}
+
+
+async def users_of(lab, name, *, fair_users):
+    """Return the credentials of two users of a new tenant."""
+    await lab.conn.execute(
+        "insert into tenants (name, plan, fair_users) values ($1, 'unlimited', $2)",
+        name,
+        fair_users,
+    )
+    keys = [
+        await tenants.create_key(lab.conn, name, user, [Scope.SUBMIT]) for user in ("ann", "bob")
+    ]
+    return [await lab.components.authenticator.authenticate(key) for key in keys]
+
+
+async def first_starts(lab, name, *, fair_users):
+    """Return the users of the first tasks that start after a flood of another user's."""
+    ann, bob = await users_of(lab, name, fair_users=fair_users)
+    fleet = Fleet(lab, await lab.node(cpu=4), Random(5))
+    await fleet.submit(ann, 60)
+    await fleet.tick()
+    before = set(fleet.began)
+    await fleet.submit(bob, 6)
+    while len(fleet.began) < 16:
+        await fleet.tick()
+    ids = [task for task in fleet.began if task not in before]
+    rows = await lab.conn.fetch("select user_id from tasks where id = any($1)", ids)
+    return Counter(row["user_id"] for row in rows), ann.user_id, bob.user_id
+
+
+async def test_users_share_fairly_if_their_tenant_asks_for_it(lab):
+    started, ann, bob = await first_starts(lab, "team", fair_users=True)
+    assert started[bob] >= 5
+    assert started[ann] >= 5
+
+
+async def test_users_of_other_tenants_start_by_deadline_alone(lab):
+    started, _, bob = await first_starts(lab, "crowd", fair_users=False)
+    assert started[bob] == 0
+
+
+async def test_users_that_share_do_not_change_what_their_tenant_gets(lab):
+    ann, bob = await users_of(lab, "team", fair_users=True)
+    single = await tenant(lab, "single")
+    fleet = Fleet(lab, await lab.node(cpu=6), Random(6))
+    for by in (ann, bob, single):
+        await fleet.submit(by, 250)
+    for _ in range(120):
+        await fleet.tick()
+    assert 0.95 < fleet.served[single.tenant_id] / fleet.served[ann.tenant_id] < 1.05
+
+
+async def test_a_task_tells_that_other_users_go_first(lab):
+    ann, bob = await users_of(lab, "team", fair_users=True)
+    node = await lab.node(cpu=2)
+    [*_, last] = await lab.submit_all([lab.spec(cpu=1)] * 3, by=ann)
+    while await lab.components.resource_manager.tick():
+        pass
+    assert len(await lab.run_on(node)) == 2
+    await lab.submit_all([lab.spec(cpu=1)], by=bob)
+    _, reason = await read_task_with_reason(lab.components, ann, last.id)
+    assert reason.code == "not_its_turn"
+    assert reason.message == (
+        "Its user uses 100 % of the fleet; its fair share is 50 %. 1 user below its share goes "
+        "first."
+    )

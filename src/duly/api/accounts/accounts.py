@@ -29,6 +29,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     weight: int
     weight_override: int | None
     """The tenant's own weight; null: that of its plan."""
+    fair_users: bool
+    """Whether its users divide its fair share."""
     share: float | None
     """The fraction of the nodes that it holds; null if no node is ready."""
     fair_share: float | None
@@ -95,6 +97,7 @@ def tenant_response(row: tenants.Tenant, shares: TenantShares) -> Tenant:
         plan=row.plan,
         weight=row.weight,
         weight_override=row.weight_override,
+        fair_users=row.fair_users,
         share=shares.share(row.id),
         fair_share=shares.fair_share(row.id),
         status="active" if row.suspended_at is None else "suspended",

@@ -32,6 +32,7 @@ class TenantRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     name: str
     plan: str | None = None
     weight: int | None = None
+    fair_users: bool = False
 
 
 class TenantChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -41,6 +42,8 @@ class TenantChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     plan: str | None = None
     weight: int | UnsetType | None = UNSET
     """Null: that of the plan."""
+    fair_users: bool | None = None
+    """Whether its users divide its fair share; for tasks that are submitted from then on."""
 
 
 TENANT_DECODER = msgspec.json.Decoder(TenantRequest)
@@ -63,7 +66,9 @@ async def create_tenant(request: Request) -> Response:
     query_of(request)
     body = await decode_body(request, TENANT_DECODER)
     tenant_id = await components.timeouts.writing(
-        components.tenants.create(credential, body.name, body.plan, body.weight)
+        components.tenants.create(
+            credential, body.name, body.plan, body.weight, fair_users=body.fair_users
+        )
     )
     return await _respond(request, tenant_id, 201)
 
@@ -98,7 +103,7 @@ async def get_tenant(request: Request) -> Response:
 @route(
     "PATCH",
     TENANT_PATH,
-    "Update a tenant's plan, weight or name",
+    "Update a tenant's plan, shares or name",
     access=Access.ADMIN,
     request_body=TenantChange,
     response_body=Tenant,
@@ -109,11 +114,16 @@ async def update_tenant(request: Request) -> Response:
     components, credential = components_of(request), credential_of(request)
     query_of(request)
     body = await decode_body(request, CHANGE_DECODER)
-    if body.name is None and body.plan is None and body.weight is UNSET:
-        raise Invalid("plan", "there is nothing to change. Give plan, weight or name.")
+    if body == TenantChange():
+        raise Invalid("plan", "there is nothing to change. Give plan, weight, fair_users or name.")
     tenant = await _find_by_path(request)
     change = components.tenants.update(
-        credential, tenant.id, name=body.name, plan=body.plan, weight=body.weight
+        credential,
+        tenant.id,
+        name=body.name,
+        plan=body.plan,
+        weight=body.weight,
+        fair_users=body.fair_users,
     )
     await components.timeouts.writing(change)
     return await _respond(request, tenant.id)

@@ -7,10 +7,9 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-import msgspec
 from starlette.requests import Request
 
-from duly.api.requests.competition import read_competition
+from duly.api.requests.competition import add_competition
 from duly.api.requests.task_facts import explain_waiting, facts_of, read_supplies
 from duly.errors import NotFound
 from duly.model.requests.task_request import check_text
@@ -135,8 +134,7 @@ async def read_task_with_reason(
     if is_waiting:
         async with cross_tenant_connection(components) as conn:
             facts = (await read_supplies(conn, {tenant_id: [facts]}))[tenant_id].add_to(facts)
-            competition = await read_competition(conn, tenant_id, facts.needs, facts.requires)
-            facts = msgspec.structs.replace(facts, competition=competition)
+            facts = await add_competition(conn, facts, tenant_id, view.sharing_user_id)
     return view, explain(facts)
 
 

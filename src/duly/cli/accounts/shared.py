@@ -97,6 +97,7 @@ def tenant_pairs(tenant: Tenant, now: Any) -> list[tuple[str, str]]:
         ("weight", f"{tenant['weight']} ({whose})"),
         ("share", format_percent(tenant["share"]) or "no node is ready"),
         ("fair share", format_percent(tenant["fair_share"]) or "no task may start"),
+        ("fair users", "yes" if tenant["fair_users"] else "no"),
         ("status", tenant["status"]),
         ("users", str(tenant["users"])),
         ("created", format_time(tenant["created_at"], now)),

@@ -34,12 +34,21 @@ WeightFlag = Annotated[
         help="Weight in the fair share between tenants, 1 to 1000; plan: that of its plan.",
     ),
 ]
+FairUsersFlag = Annotated[
+    bool | None,
+    typer.Option(
+        "--fair-users/--no-fair-users",
+        help="Whether its users divide its fair share, for tasks submitted from now on.",
+        show_default=False,
+    ),
+]
 COLUMNS = (
     "id",
     "name",
     "plan",
     "weight",
     "weight_override",
+    "fair_users",
     "share",
     "fair_share",
     "status",
@@ -54,12 +63,14 @@ def create(
     name: TenantName,
     plan: PlanFlag = None,
     weight: WeightFlag = None,
+    fair_users: FairUsersFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Create a tenant, by default on the plan free."""
     own_weight = None if weight is None else parse_weight(weight)
     with connect() as client:
-        print_tenant(client.create_tenant(name, plan, weight=own_weight), output)
+        shown = client.create_tenant(name, plan, weight=own_weight, fair_users=bool(fair_users))
+        print_tenant(shown, output)
 
 
 @tenant.command("list")
@@ -86,18 +97,21 @@ def update(
     name: TenantName,
     plan: PlanFlag = None,
     weight: WeightFlag = None,
+    fair_users: FairUsersFlag = None,
     new_name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="A new name.")
     ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Change the plan, the weight or the name of a tenant.
+    """Change the plan, the shares or the name of a tenant.
 
     A weight applies from the next scheduling round.
     """
-    if plan is None and weight is None and new_name is None:
-        raise typer.BadParameter("There is nothing to change. Give --plan, --weight or --name.")
-    change: TenantChange = {"name": new_name, "plan": plan}
+    if plan is None and weight is None and fair_users is None and new_name is None:
+        raise typer.BadParameter(
+            "There is nothing to change. Give --plan, --weight, --fair-users or --name."
+        )
+    change: TenantChange = {"name": new_name, "plan": plan, "fair_users": fair_users}
     if weight is not None:
         change["weight"] = parse_weight(weight)
     with connect() as client:

@@ -33,9 +33,11 @@ def get_tenant(tenant: str) -> Call[Tenant]:
     return _get(_tenant_path(tenant))
 
 
-def create_tenant(name: str, plan: str | None, weight: int | None) -> Call[Tenant]:
+def create_tenant(
+    name: str, plan: str | None, weight: int | None, *, fair_users: bool
+) -> Call[Tenant]:
     """Create a tenant. Not repeatable: a second request would conflict."""
-    body = _encode_fields(name=name, plan=plan, weight=weight)
+    body = _encode_fields(name=name, plan=plan, weight=weight, fair_users=fair_users or None)
     return Call("POST", "/v1/tenants", parse_json, body=body)
 
 

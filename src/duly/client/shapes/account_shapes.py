@@ -14,6 +14,7 @@ class Tenant(TypedDict):
     plan: str
     weight: int
     weight_override: int | None
+    fair_users: bool
     share: float | None
     fair_share: float | None
     status: str
@@ -28,6 +29,7 @@ class TenantChange(TypedDict, total=False):
     name: str | None
     plan: str | None
     weight: int | None
+    fair_users: bool | None
 
 
 class User(TypedDict):

@@ -213,6 +213,7 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
         idempotency_key=spec.idempotency_key,
         # An occurrence of a schedule remains one, whatever else is changed.
         queue=new.queue or (Queue.PERIODIC if spec.queue is Queue.PERIODIC else None),
+        user_id=spec.user_id,
     )
     return _with_upstreams_of(spec, revised)
 

@@ -57,3 +57,5 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     peak_percent: int = 100
     competition: Competition | None = None
     """None if no other tenant competes, or that was not looked up."""
+    user_competition: Competition | None = None
+    """None unless the users of its tenant divide its fair share."""

@@ -52,9 +52,10 @@ def explain_waiting(facts: Facts) -> Reason:
         share = Load(facts.offers).scarcest(facts.needs)
         if share.reaches(facts.peak_percent):
             return _off_peak(facts, share)
-    competition = facts.competition
-    if competition and competition.entitled_tenants and not competition.is_entitled:
-        return beyond_fair_share(competition, facts.ahead)
+    if facts.competition is not None and facts.competition.puts_others_first:
+        return beyond_fair_share(facts.competition, facts.ahead)
+    if facts.user_competition is not None and facts.user_competition.puts_others_first:
+        return beyond_fair_share(facts.user_competition, facts.ahead, sharer="user")
     if all(offer.free.shortage(facts.needs, offer.capacity) for offer in taking):
         return add_next_end(_no_room(facts, taking), taking, facts.now)
     if facts.ahead:

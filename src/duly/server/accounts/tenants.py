@@ -34,7 +34,13 @@ class Tenants:
         self._server_bus = server_bus
 
     async def create(
-        self, credential: Credential, name: str, plan: str | None, weight: int | None
+        self,
+        credential: Credential,
+        name: str,
+        plan: str | None,
+        weight: int | None,
+        *,
+        fair_users: bool = False,
     ) -> int:
         """Create a tenant, and return its id."""
         check_tenant(name)
@@ -42,10 +48,12 @@ class Tenants:
         plan = DEFAULT_PLAN if plan is None else plan
         async with self._database.transaction(ConnectionClass.CLIENT) as conn:
             await _check_plan(conn, plan)
-            tenant_id = await tenants.add(conn, name, plan, weight)
+            tenant_id = await tenants.add(conn, name, plan, weight, fair_users=fair_users)
             if tenant_id is None:
                 raise _name_taken(name)
-            details = {"plan": plan} | ({} if weight is None else {"weight": weight})
+            details: dict[str, object] = {"plan": plan}
+            details |= {} if weight is None else {"weight": weight}
+            details |= {"fair_users": True} if fair_users else {}
             await _record(conn, credential, "create", tenant_id, name, details)
         return tenant_id
 
@@ -57,8 +65,9 @@ class Tenants:
         name: str | None = None,
         plan: str | None = None,
         weight: int | UnsetType | None = UNSET,
+        fair_users: bool | None = None,
     ) -> None:
-        """Change the name, the plan or the weight of a tenant; no weight is that of its plan."""
+        """Change fields of a tenant; no weight is that of its plan."""
         if name is not None:
             check_tenant(name)
         if weight is not UNSET:
@@ -71,6 +80,7 @@ class Tenants:
                     name=old.name if name is None else name,
                     plan=old.plan if plan is None else plan,
                     weight_override=old.weight_override if weight is UNSET else weight,
+                    fair_users=old.fair_users if fair_users is None else fair_users,
                 )
                 if not (changed := _changed(old, new)):
                     return
@@ -133,6 +143,7 @@ def _changed(old: Tenant, new: Tenant) -> dict[str, list[object]]:
         "name": (old.name, new.name),
         "plan": (old.plan, new.plan),
         "weight": (old.weight_override, new.weight_override),
+        "fair_users": (old.fair_users, new.fair_users),
     }
     return {field: [before, after] for field, (before, after) in fields.items() if before != after}
 

@@ -32,7 +32,9 @@ def hash_spec(spec: TaskSpec, plan: Plan) -> bytes:
         spec.payload, log_limit=None, result_limit=None, cpu_quota=False, has_upstreams=False
     )
     defaults = without_plan_defaults(spec, plan)
-    normalized = msgspec.structs.replace(spec, payload=payload, idempotency_key=None, **defaults)
+    normalized = msgspec.structs.replace(
+        spec, payload=payload, idempotency_key=None, user_id=None, **defaults
+    )
     body = msgspec.json.encode(normalized, order="deterministic")
     # Text in the body cannot match these: its quotes are escaped.
     for unset_field in (
@@ -41,6 +43,7 @@ def hash_spec(spec: TaskSpec, plan: Plan) -> bytes:
         b',"ref":null',
         b',"depends_on":[]',
         b',"queue":null',
+        b',"user_id":null',
     ):
         body = body.replace(unset_field, b"")
     return hashlib.sha256(body).digest()

@@ -1,10 +1,17 @@
 """Builds the row of a task from its spec, its id and the credential that submits it."""
 
+import msgspec
+
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
 from duly.server.admission import idempotency
 from duly.server.admission.dependencies import STANDALONE, GraphPosition
 from duly.store.tasks.tasks import NewTask
+
+
+def share_by_user(spec: TaskSpec, *, fair_users: bool, user_id: int | None) -> TaskSpec:
+    """Return a spec that counts in its user's part of the fair share, if there are such parts."""
+    return msgspec.structs.replace(spec, user_id=user_id or 0) if fair_users else spec
 
 
 def new_task(

@@ -14,6 +14,7 @@ from duly.model.graph import Condition
 from duly.model.schedule import Overlap
 from duly.model.task import Reason
 from duly.server.admission.dependencies import STANDALONE
+from duly.server.admission.new_task import share_by_user
 from duly.server.admission.rate_limiter import rate_of
 from duly.server.admission.shape_ids import ShapeIds
 from duly.server.artifacts import artifact_references
@@ -159,7 +160,15 @@ class Occurrences:
     ) -> FireResult:
         shape_ids, shapes = await self._shapes.intern_all(
             conn,
-            [spec for occurrence in occurrences for spec in occurrence.spec.task_specs],
+            [
+                share_by_user(
+                    spec,
+                    fair_users=accounts[occurrence.draft.template.tenant_id].fair_users,
+                    user_id=occurrence.draft.template.user_id,
+                )
+                for occurrence in occurrences
+                for spec in occurrence.spec.task_specs
+            ],
         )
         next_shape_id = iter(shape_ids)
         new = [

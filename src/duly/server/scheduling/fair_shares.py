@@ -21,7 +21,7 @@ from duly.policy.shares import (
     has_special_kinds,
     pool_key,
 )
-from duly.policy.turns import Shares, SubqueueKey
+from duly.policy.turns import Shares, SubqueueKey, user_of
 from duly.server.duty_cycle import DutyCycle
 from duly.store.fleet.fleet_snapshot import FleetSnapshot
 
@@ -36,6 +36,8 @@ class FairShares:
 
     def __init__(self) -> None:
         self._recent: dict[PoolKey, RecentUse] = {}
+        self._recent_of_users: dict[tuple[int, PoolKey], RecentUse] = {}
+        """By tenant and pool."""
         self._forgot_at = 0.0
         self._count_cycle = DutyCycle(timedelta(0), MAX_COUNT_INTERVAL, COUNT_DUTY_DIVISOR)
         self._counted: Mapping[PoolKey, Competitors] = {}
@@ -43,6 +45,8 @@ class FairShares:
         """The shapes that need other kinds of resources than those that always count."""
         self._examined = 0
         """How many shapes were examined for that; none is ever dropped."""
+        self.shared_by_users: set[int] = set()
+        """The shapes of tenants whose users divide their fair share."""
 
     def of_round(
         self,
@@ -59,6 +63,7 @@ class FairShares:
         """
         now = snapshot.now.timestamp()
         self._forget(now)
+        self.examine(shapes)
         kinds = self._kinds(snapshot, shapes, waiting)
         keys = {shape: pool_key(shapes[shape]) for shape in placeable}
         pools = {key: Pool(dict(key), offers, kinds) for key in set(keys.values())}
@@ -67,7 +72,40 @@ class FairShares:
             key: self._pool_shares(key, pool, snapshot, shapes, weights, competitors[key], now)
             for key, pool in pools.items()
         }
-        return Shares({shape: shares[key] for shape, key in keys.items()}, shapes, now)
+        by_shape = {shape: shares[key] for shape, key in keys.items()}
+        users = self._user_shares(shares, keys, snapshot, shapes, waiting, now)
+        return Shares(by_shape, shapes, now, users)
+
+    def _user_shares(
+        self,
+        pools: Mapping[PoolKey, PoolShares],
+        keys: Mapping[int, PoolKey],
+        snapshot: FleetSnapshot,
+        shapes: Mapping[int, Shape],
+        waiting: Mapping[int, Set[int]],
+        now: float,
+    ) -> dict[tuple[int, PoolShares], PoolShares]:
+        """Return how the users of tenants that asked for it divide their tenant's fair share."""
+        if not self.shared_by_users:
+            return {}
+        users: dict[tuple[int, PoolKey], set[int]] = {}
+        for tenant, theirs in waiting.items():
+            if not theirs.isdisjoint(self.shared_by_users):
+                for shape in theirs & keys.keys():
+                    users.setdefault((tenant, keys[shape]), set()).add(user_of(shapes[shape]))
+        shares = {}
+        for (tenant, key), competing in users.items():
+            pool = pools[key]
+            recent = self._recent_of_users.setdefault((tenant, key), RecentUse())
+            divided = PoolShares(
+                pool.pool, {}, Competitors(competing, {}), recent, now, pool.fair_share(tenant)
+            )
+            for use in snapshot.in_use:
+                if use.tenant_id == tenant and use.incarnation_id in pool.pool.incarnations:
+                    held = shapes[use.shape_id]
+                    divided.hold_shape(user_of(held), use.shape_id, held, use.times)
+            shares[tenant, pool] = divided
+        return shares
 
     def _pool_shares(
         self,
@@ -118,9 +156,6 @@ class FairShares:
         waiting: Mapping[int, Set[int]],
     ) -> tuple[str, ...]:
         """Return the kinds of resources that count in shares."""
-        if len(shapes) != self._examined:
-            self._examined = len(shapes)
-            self._special = {id_ for id_, shape in shapes.items() if has_special_kinds(shape)}
         special = self._special
         if not special:
             return SHARED_KINDS
@@ -136,13 +171,24 @@ class FairShares:
         )
         return contested_kinds([*running, *waits])
 
+    def examine(self, shapes: Mapping[int, Shape]) -> None:
+        """Note which of the shapes need more than a glance, if any was added."""
+        if len(shapes) == self._examined:
+            return
+        self._examined = len(shapes)
+        self._special = {id_ for id_, shape in shapes.items() if has_special_kinds(shape)}
+        self.shared_by_users = {id_ for id_, shape in shapes.items() if shape.user_id is not None}
+
     def _forget(self, now: float) -> None:
         if now - self._forgot_at < FORGET_INTERVAL_SECONDS:
             return
         self._forgot_at = now
-        for recent in self._recent.values():
+        for recent in (*self._recent.values(), *self._recent_of_users.values()):
             recent.forget(now)
         self._recent = {key: recent for key, recent in self._recent.items() if len(recent)}
+        self._recent_of_users = {
+            key: recent for key, recent in self._recent_of_users.items() if len(recent)
+        }
 
 
 def settle(shares: Shares, chosen: int, leased: Sequence[SubqueueKey]) -> None:
@@ -152,7 +198,6 @@ def settle(shares: Shares, chosen: int, leased: Sequence[SubqueueKey]) -> None:
     """
     if len(leased) < chosen:
         shares.reset()
-        for tenant, shape in leased:
-            shares.pools[shape].charge(tenant, shares.fractions(shape))
-    for pool in set(shares.pools.values()):
-        pool.settle()
+        for key in leased:
+            shares.charge(key)
+    shares.settle()

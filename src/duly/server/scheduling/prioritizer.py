@@ -253,7 +253,7 @@ class Prioritizer:
         ready.new_tenants.clear()
         with closing(self._use_order.lowest_first(use_of, shares.now)) as tenants:
             for tenant in tenants:
-                keys = ready.keys_of_tenant(tenant, shapes, queue_order)
+                keys = shares.by_user(ready.keys_of_tenant(tenant, shapes, queue_order))
                 left = count - len(self._selected)
                 self._selected |= ready.pop_keys(keys[: min(left, SUBQUEUES_PER_TENANT)], budget)
                 if len(self._selected) >= count:

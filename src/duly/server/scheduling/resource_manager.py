@@ -149,7 +149,8 @@ class ResourceManager(Service):
             competing = tenants if shapes else tenants | expected
             counted = await self._tenants_to_count(conn, competing)
             read_fleet = self._read_fleet if shapes else self._read_fleet_and_wait
-            snapshot, offers = await read_fleet(conn, counted if len(competing) == 1 else None)
+            shared = len(competing) > 1 or not shapes.isdisjoint(self._fair_shares.shared_by_users)
+            snapshot, offers = await read_fleet(conn, None if shared else counted)
             if not shapes:
                 shapes = set(await self._prioritizer.waiting_shapes(conn))
                 if not shapes:
@@ -160,6 +161,8 @@ class ResourceManager(Service):
                 self._limits.invalidate()
                 return True
             await self._load_shapes(conn, shapes)
+            if not shared and self._are_shared_by_users(shapes):
+                return True
             slots = self._count_slots(shapes, offers)
             self._full_shapes = {
                 shape
@@ -168,9 +171,7 @@ class ResourceManager(Service):
             }
             budget = self._limits.budget(snapshot, counted, self._shapes)
             order = self._order(shapes, offers, snapshot)
-            shares = None
-            if len(competing) > 1:
-                shares = self._shares(snapshot, offers, slots)
+            shares = self._shares(snapshot, offers, slots) if shared else None
             turns = await self._prioritizer.select_window(conn, slots, budget, order, shares)
             window = [turn.task for turn in turns]
             asks = self._asks(turns, order)
@@ -281,6 +282,11 @@ class ResourceManager(Service):
             self._shapes.update(loaded)
             self._kinds.update({id_: shape.kind for id_, shape in loaded.items()})
             self._queues.update({id_: shape.queue for id_, shape in loaded.items() if shape.queue})
+
+    def _are_shared_by_users(self, shapes: Set[int]) -> bool:
+        """Return True if users of the only tenant divide its share: the fleet is read by tenant."""
+        self._fair_shares.examine(self._shapes)
+        return not shapes.isdisjoint(self._fair_shares.shared_by_users)
 
     def _count_slots(self, shapes: Iterable[int], offers: Sequence[Offer]) -> dict[int, int]:
         """Return how many tasks of each shape fit, computed once for shapes of one kind.

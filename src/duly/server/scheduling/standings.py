@@ -13,7 +13,8 @@ from duly.model.resources import NO_RESOURCES
 from duly.model.shape import Shape
 from duly.policy import placement
 from duly.policy.limits import Budget
-from duly.policy.turns import Shares, SubqueueKey
+from duly.policy.shares import PoolShares
+from duly.policy.turns import Shares, SubqueueKey, user_of
 from duly.server.offload import offload
 from duly.server.scheduling.fair_shares import FairShares
 from duly.server.scheduling.limits_cache import count_usage
@@ -59,6 +60,23 @@ class Standings(msgspec.Struct, frozen=True):
             tenant
             for tenant, theirs in self.waiting.items()
             if any(self.shares.is_entitled((tenant, shape)) for shape in theirs & near)
+        }
+
+    def user_shares(self, tenant: int) -> PoolShares | None:
+        """Return how the users of a tenant divide its fair share of the pool, if they do."""
+        return self.shares.users.get((tenant, self.shares.pools[ASKED_SHAPE]))
+
+    def entitled_users(self, tenant: int) -> set[int]:
+        """Return the users of a tenant that are entitled to a waiting task for the pool."""
+        pool, users = self.shares.pools[ASKED_SHAPE], self.user_shares(tenant)
+        return {
+            user
+            for shape in self.waiting.get(tenant, frozenset()) - {ASKED_SHAPE}
+            if users is not None
+            and self.shares.pools[shape] is pool
+            and users.is_entitled(
+                user := user_of(self.shares.shapes[shape]), self.shares.fractions(shape)
+            )
         }
 
 

@@ -32,6 +32,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     plan: str
     weight_override: int | None
     """Its own weight; None: its plan's."""
+    fair_users: bool
+    """Whether its users divide its fair share."""
     suspended_at: datetime | None
     created_at: datetime
     weight: int = 0
@@ -72,6 +74,7 @@ async def by_key(conn: Connection, key: str) -> Credential | None:
         plan=plan_of(row),
         key_id=row["key_id"],
         is_suspended=row["suspended_at"] is not None,
+        fair_users=row["fair_users"],
         actor=actor_of(row["tenant"], row["user"], row["service"], row["prefix"]),
         expires_in=row["lasts"],
     )
@@ -115,9 +118,11 @@ async def plans(conn: Connection) -> list[str]:
     return [row["name"] for row in await conn.fetch(SQL["plans"])]
 
 
-async def add(conn: Connection, name: str, plan: str, weight: int | None) -> int | None:
+async def add(
+    conn: Connection, name: str, plan: str, weight: int | None, *, fair_users: bool
+) -> int | None:
     """Make a tenant, and return its id; None when the name is another's."""
-    made: int | None = await conn.fetchval(SQL["add"], name, plan, weight)
+    made: int | None = await conn.fetchval(SQL["add"], name, plan, weight, fair_users)
     return made
 
 
@@ -164,8 +169,15 @@ def not_found() -> NotFound:
 
 
 async def change(conn: Connection, tenant: Tenant) -> None:
-    """Store the name, the plan and the weight of a locked tenant; the name must be free."""
-    await conn.execute(SQL["change"], tenant.id, tenant.name, tenant.plan, tenant.weight_override)
+    """Store the name, the plan and the shares of a locked tenant; the name must be free."""
+    await conn.execute(
+        SQL["change"],
+        tenant.id,
+        tenant.name,
+        tenant.plan,
+        tenant.weight_override,
+        tenant.fair_users,
+    )
 
 
 async def suspend(conn: Connection, tenant_id: int) -> None:

@@ -179,6 +179,7 @@ async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Shape]:
             row["requires"],
             msgspec.convert(row["concurrency"], Concurrency | None),
             None if row["queue"] is None else Queue(row["queue"]),
+            row["user_id"],
         )
         for row in rows
     }

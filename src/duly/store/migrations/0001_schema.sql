@@ -149,7 +149,8 @@ create table tenants (
     suspended_at  timestamptz,
     removed_at    timestamptz,
     public_id     bigint not null default duly.clock_id(),
-    weight        int check (weight > 0)
+    weight        int check (weight > 0),
+    fair_users    boolean not null default false
 );
 
 create unique index tenants_by_name on tenants (name) where removed_at is null;
@@ -163,6 +164,7 @@ Written by: tenants
 Kept: for ever. A removed tenant keeps its row, because history refers to it; its name is free for '
 'another.';
 comment on column tenants.weight is 'Its share relative to others; null is that of its plan.';
+comment on column tenants.fair_users is 'Whether its users divide its fair share between them.';
 comment on column tenants.id is 'Internal; tasks and most other rows refer to it.';
 comment on column tenants.public_id is 'The id that the API shows.';
 comment on column tenants.suspended_at is
@@ -269,7 +271,7 @@ create view tenants_with_plans with (security_invoker = true) as
 select t.id as tenant_id, t.name as tenant, t.suspended_at, t.removed_at,
        p.name as plan, p.delay_tolerance, p.max_delay_tolerance, p.tolerances,
        p.execution_cap, p.max_execution_cap, coalesce(t.weight, p.weight) as weight,
-       p.price_class, p.price_per_task, p.price_per_cpu_hour, p.price_per_gib_hour,
+       t.fair_users, p.price_class, p.price_per_task, p.price_per_cpu_hour, p.price_per_gib_hour,
        p.tasks_per_hour, p.burst, p.max_running, p.max_resources, p.max_waiting,
        p.max_schedules, p.tiers, p.queues, p.retention,
        p.max_log_bytes, p.max_result_bytes, p.max_artifact_bytes,
@@ -330,7 +332,8 @@ create table shapes (
     key          text not null unique,
     requires     jsonb not null default '{}',
     concurrency  jsonb,
-    queue        text check (queue in ('urgent', 'periodic', 'off_peak'))
+    queue        text check (queue in ('urgent', 'periodic', 'off_peak')),
+    user_id      int
 );
 
 comment on table shapes is
@@ -346,6 +349,8 @@ comment on column shapes.concurrency is
 'The key under which only so many attempts of a tenant may run at once, and how many.';
 comment on column shapes.queue is
 'The queue in which tasks of this shape wait. Null is `delayable`.';
+comment on column shapes.user_id is
+'The user of its tasks, if the users of their tenant divide its fair share; 0 for tasks without.';
 
 create table tasks (
     id               bigint not null primary key,

@@ -4,7 +4,7 @@
 
 -- name: read_shapes
 --   $1 ids
-select id, needs, requires, concurrency, queue
+select id, needs, requires, concurrency, queue, user_id
   from shapes
  where id = any($1::int[])
 

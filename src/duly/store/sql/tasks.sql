@@ -1,10 +1,10 @@
 -- name: intern_shapes
 -- Insert the missing shapes, in key order, so that concurrent batches cannot deadlock.
---   $1 keys, $2 needs, $3 required labels, $4 concurrency, $5 queues
-insert into shapes (key, needs, requires, concurrency, queue)
-select key, needs::jsonb, requires::jsonb, concurrency::jsonb, queue
-  from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
-       as given (key, needs, requires, concurrency, queue)
+--   $1 keys, $2 needs, $3 required labels, $4 concurrency, $5 queues, $6 user ids
+insert into shapes (key, needs, requires, concurrency, queue, user_id)
+select key, needs::jsonb, requires::jsonb, concurrency::jsonb, queue, user_id
+  from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[])
+       as given (key, needs, requires, concurrency, queue, user_id)
  order by key
     on conflict (key) do nothing
 
@@ -371,7 +371,7 @@ select t.id, t.submitted_at, l.ready_at, l.start_by, l.status
 select t.*
   from unnest($2::bigint[]) as asked (id)
  cross join lateral (
-        select t.id, t.ref, t.name, t.tier, t.payload, s.needs as resources, s.requires, s.concurrency, s.queue, t.delay_tolerance,
+        select t.id, t.ref, t.name, t.tier, t.payload, s.needs as resources, s.requires, s.concurrency, s.queue, s.user_id, t.delay_tolerance,
                t.execution_cap, t.max_attempts, t.on_lost, t.run_at, t.idempotency_key, t.labels, t.priority, t.replay_of,
                case
                    when t.unique_key is not null

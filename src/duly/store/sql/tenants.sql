@@ -79,17 +79,17 @@ select name from plans order by name
 
 -- name: add
 -- Insert a tenant; returns no row if the name is in use. That of a removed tenant is free.
---   $1 name, $2 plan, $3 weight; null: the plan's
-insert into tenants (name, plan, weight)
-values ($1, $2, $3)
+--   $1 name, $2 plan, $3 weight; null: the plan's, $4 fair_users
+insert into tenants (name, plan, weight, fair_users)
+values ($1, $2, $3, $4)
     on conflict (name) where removed_at is null do nothing
 returning id
 
 -- name: read
 -- Return a page of tenants, newest first.
 --   $1 below this public id, $2 how many, $3 tenant_id, $4 name, $5 public_id
-select t.id, t.public_id, t.name, t.plan, t.weight as weight_override, t.created_at,
-       t.suspended_at, coalesce(t.weight, p.weight) as weight,
+select t.id, t.public_id, t.name, t.plan, t.weight as weight_override, t.fair_users,
+       t.created_at, t.suspended_at, coalesce(t.weight, p.weight) as weight,
        (select count(*) from users u where u.tenant_id = t.id and u.removed_at is null) as users
   from tenants t
   join plans p on p.name = t.plan
@@ -105,7 +105,7 @@ select t.id, t.public_id, t.name, t.plan, t.weight as weight_override, t.created
 -- Lock a tenant for a change until the commit. The lock does not wait for transactions that store
 -- its tasks, of which there may always be one.
 --   $1 tenant_id
-select id, public_id, name, plan, weight as weight_override, created_at, suspended_at
+select id, public_id, name, plan, weight as weight_override, fair_users, created_at, suspended_at
   from tenants
  where id = $1
    and removed_at is null
@@ -114,7 +114,7 @@ select id, public_id, name, plan, weight as weight_override, created_at, suspend
 -- name: lock_for_removal
 -- Wait for all transactions that store something for a tenant, and block new ones.
 --   $1 tenant_id
-select id, public_id, name, plan, weight as weight_override, created_at, suspended_at
+select id, public_id, name, plan, weight as weight_override, fair_users, created_at, suspended_at
   from tenants
  where id = $1
    and removed_at is null
@@ -135,11 +135,12 @@ select duly.now() from held
 
 -- name: change
 -- Change a locked tenant. A name that is taken fails on the unique index.
---   $1 tenant_id, $2 name, $3 plan, $4 weight; null: the plan's
+--   $1 tenant_id, $2 name, $3 plan, $4 weight; null: the plan's, $5 fair_users
 update tenants
    set name = $2,
        plan = $3,
-       weight = $4
+       weight = $4,
+       fair_users = $5
  where id = $1
 
 -- name: suspend

@@ -96,6 +96,8 @@ class Account(msgspec.Struct, frozen=True):
     tenant_id: int
     plan: Plan
     is_suspended: bool
+    fair_users: bool
+    """Whether its users divide its fair share."""
     room: int | None
     """How many more of its tasks may wait; None means no limit."""
     tokens: int | None = None
@@ -374,7 +376,7 @@ def _stored(
 def _account(row: Any) -> Account:
     plan = plan_of(row)
     room = None if plan.max_waiting is None else max(0, plan.max_waiting - row["waiting"])
-    return Account(row["tenant_id"], plan, row["suspended_at"] is not None, room)
+    return Account(row["tenant_id"], plan, row["suspended_at"] is not None, row["fair_users"], room)
 
 
 def _ids(ids: Sequence[int]) -> str | None:

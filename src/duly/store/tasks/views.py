@@ -49,6 +49,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     needs: Resources
     requires: dict[str, str]
     concurrency: Concurrency | None
+    sharing_user_id: int | None
+    """Its user, if the users of its tenant divide the tenant's fair share."""
     queue: Queue | None
     slack: timedelta | None
     """The time until start_by, if it waits."""
