@@ -45,6 +45,19 @@ def test_policies_and_numbers_of_nodes_are_compared_in_rows(workload):
     assert "SMALL P95" in table and table.count("\nduly") == 2
 
 
+def test_nodes_are_added_to_those_of_the_workload(workload):
+    done = run("simulate", workload, "--nodes", "+1..+2", "-o", "jsonl")
+    counts = [json.loads(line)["nodes"] for line in done.stdout.splitlines()]
+    nodes = json.loads(run("simulate", workload, "-o", "json").stdout)["nodes"]
+    assert counts == [nodes + 1, nodes + 2]
+
+
+def test_without_a_workload_or_a_history_it_says_what_to_give():
+    done = run("simulate")
+    assert done.returncode == 2
+    assert "Give a workload file, or --history 30d" in done.stderr
+
+
 def test_the_picture_is_svg(workload, tmp_path):
     picture = tmp_path / "picture.svg"
     done = run("simulate", workload, "--picture", picture)
@@ -62,9 +75,11 @@ def test_the_picture_is_svg(workload, tmp_path):
         (
             ["--nodes", "few"],
             2,
-            "--nodes: 'few' is not a number. Give one, or a range like 90..110.",
+            "--nodes: 'few' is not a number. Give one, a range like 90..110, or -2 for two fewer.",
         ),
         (["--nodes", "9..3"], 2, "--nodes: '9..3' is not a range"),
+        (["--nodes", "-9"], 1, "nodes, and 9 fewer leave none."),
+        (["--history", "1d"], 2, "--history: give either a workload or --history."),
         (["--tenants", "host"], 2, "--tenants: 'host' is unknown. Use user or group."),
         (["--output", "csv"], 2, "--output: figures are not a list of tasks. Use table or json."),
     ],

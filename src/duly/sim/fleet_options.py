@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from duly.errors import ConfigError
 from duly.sim.workload import NodeGroup, with_node_count
 
 
@@ -11,6 +12,8 @@ class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Changes to a workload; None leaves it as it is."""
 
     nodes: int | None = None
+    more_nodes: int = 0
+    """Added to the nodes of the workload; negative: taken away."""
     cpus_per_node: int | None = None
     scale_load: float = 1.0
     tenants_by_group: bool = False
@@ -19,11 +22,21 @@ class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
     def apply(self, groups: Sequence[NodeGroup]) -> tuple[NodeGroup, ...]:
         """Return the nodes with these changes."""
         changed = tuple(groups)
-        if self.nodes is not None:
-            changed = with_node_count(changed, self.nodes)
+        total = sum(group.count for group in groups)
+        if (count := self.node_count(total)) != total:
+            changed = with_node_count(changed, count)
         if self.cpus_per_node is not None:
             changed = tuple(_with_cpus(group, self.cpus_per_node) for group in changed)
         return changed
+
+    def node_count(self, total: int) -> int:
+        """Return the number of nodes instead of `total`."""
+        count = (total if self.nodes is None else self.nodes) + self.more_nodes
+        if count < 1:
+            raise ConfigError(
+                f"The fleet has {total} nodes, and {-self.more_nodes} fewer leave none."
+            )
+        return count
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -15,14 +15,13 @@ from duly.errors import ConfigError
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.sim.fleet_options import FleetOptions
+from duly.sim.run_time_classes import RUN_TIME_CLASSES, class_of
 from duly.sim.task import SimTask, second
 from duly.sim.workload import NodeGroup, Workload
 
 COLUMNS = 18
 DELAY_TOLERANCE = timedelta(minutes=5)
 """Traces have none; that of the plan `unlimited`."""
-CLASSES = {"short": 60.0, "medium": 3600.0, "long": float("inf")}
-"""By run time, in seconds."""
 
 
 class Job(NamedTuple):
@@ -64,7 +63,7 @@ class TraceArrivals:
         id_ = 0
         for number, (job, tenant_id) in enumerate(zip(self._jobs, self._tenants, strict=True), 1):
             cap = max(job.run_time, job.requested_time, 1.0)
-            class_id = next(i for i, most in enumerate(CLASSES.values()) if job.run_time < most)
+            class_id = class_of(job.run_time)
             parts = split(job.processors, self._cpus_per_node)
             for processors in parts:
                 id_ += 1
@@ -96,7 +95,7 @@ def read_trace(file: Path, options: FleetOptions) -> Workload:
     largest = max(job.processors for job in jobs)
     cpus = options.cpus_per_node or largest
     processors = header.get("MaxProcs") or header.get("MaxNodes") or largest
-    nodes = options.nodes or max(1, -(-processors // cpus))
+    nodes = options.node_count(max(1, -(-processors // cpus)))
     names, tenants = _tenants(jobs, options)
     sizes = sorted({size for job in jobs for size in split(job.processors, cpus)})
     shape_ids = {size: number for number, size in enumerate(sizes, 1)}
@@ -106,7 +105,7 @@ def read_trace(file: Path, options: FleetOptions) -> Workload:
         nodes=(NodeGroup(count=nodes, capacity=Resources(cpu_milli=1000 * cpus)),),
         tenants=names,
         weights={},
-        classes=tuple(CLASSES),
+        classes=tuple(RUN_TIME_CLASSES),
         shapes={id_: Shape(Resources(cpu_milli=1000 * size)) for size, id_ in shape_ids.items()},
         arrivals=TraceArrivals(jobs, tenants, shape_ids, cpus),
         notes=(*options.notes, *_notes(jobs, cpus, skipped)),

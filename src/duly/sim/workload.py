@@ -1,6 +1,6 @@
 """Workloads: the fleet, the tenants, and the tasks that arrive."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -124,3 +124,16 @@ def with_node_count(groups: Sequence[NodeGroup], count: int) -> tuple[NodeGroup,
         for group, each in zip(groups, counts, strict=True)
         if each
     )
+
+
+def intern_shapes(shapes: Iterable[Shape]) -> tuple[dict[int, Shape], list[int]]:
+    """Return the different shapes by id, and the id of each."""
+    known: dict[int, Shape] = {}
+    ids_by_key: dict[bytes, int] = {}
+    ids = []
+    for shape in shapes:
+        key = msgspec.json.encode(shape, order="deterministic")
+        id_ = ids_by_key.setdefault(key, len(ids_by_key) + 1)
+        known[id_] = shape
+        ids.append(id_)
+    return known, ids

@@ -12,14 +12,13 @@ from duly.errors import ConfigError
 from duly.model.node import NodeProfile
 from duly.model.queue import Queue
 from duly.model.resources import TIERS, Resources
-from duly.model.shape import Shape
 from duly.policy import placement
 from duly.sim.arrivals import StreamArrivals
 from duly.sim.distributions import Constant, Exponential, LogNormal, RunTime, Uniform
 from duly.sim.fleet_options import FleetOptions
 from duly.sim.toml_lines import key_lines
 from duly.sim.toml_table import Table
-from duly.sim.workload import NodeGroup, Stream, TaskClass, TenantLoad, Workload
+from duly.sim.workload import NodeGroup, Stream, TaskClass, TenantLoad, Workload, intern_shapes
 
 FILE_KEYS = (
     "name", "duration", "round_interval", "scale", "nodes", "classes", "tenants", "scheduling",
@@ -63,7 +62,7 @@ def read_workload(file: Path, options: FleetOptions) -> Workload:
     fleet = _fleet(root, scale, options)
     classes = _classes(root, fleet.profiles)
     tenants = _tenants(root, classes, options.scale_load / scale)
-    shapes, shape_ids = _intern([each.shape for each in classes])
+    shapes, shape_ids = intern_shapes([each.shape for each in classes])
     notes = [*options.notes]
     if scale > 1:
         notes.append(
@@ -269,14 +268,3 @@ def _time_of_day(peak: Table) -> float:
     if match is None:
         peak.refuse("at", f'at must be a time of day like "14:00", not {text!r}.')
     return int(match[1]) * 3600.0 + int(match[2]) * 60.0
-
-
-def _intern(shapes: Sequence[Shape]) -> tuple[dict[int, Shape], list[int]]:
-    """Return the different shapes by id, and the id of each."""
-    known: dict[int, Shape] = {}
-    ids = []
-    for shape in shapes:
-        id_ = next((id_ for id_, each in known.items() if each == shape), len(known) + 1)
-        known[id_] = shape
-        ids.append(id_)
-    return known, ids

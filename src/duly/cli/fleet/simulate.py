@@ -1,11 +1,14 @@
-"""`duly simulate`: runs a workload through the scheduler's policies, without a server."""
+"""`duly simulate`: runs a workload through the scheduler's policies."""
 
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from duly.cli.connect import print_notice
@@ -14,19 +17,27 @@ from duly.errors import ConfigError
 from duly.model.wording import either
 
 if TYPE_CHECKING:
+    from duly.sim.fleet_options import FleetOptions
     from duly.sim.report import Report
     from duly.sim.workload import Workload
 
 MAX_TENANTS = 20
 """Tenants in the table; JSON has all of them."""
 MAX_RUNS = 1000
+NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 def simulate(
     workload: Annotated[
-        Path,
+        Path | None,
         typer.Argument(metavar="WORKLOAD", help="A workload (.toml), or a trace (.swf, .swf.gz)."),
-    ],
+    ] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE", help="Instead of a file: the tasks run by your nodes, e.g. since 30d."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same history.")] = 1,
     policy: Annotated[
         str,
@@ -34,7 +45,10 @@ def simulate(
     ] = "duly",
     nodes: Annotated[
         str | None,
-        typer.Option(metavar="N|A..B", help="Number of nodes; A..B runs each number."),
+        typer.Option(
+            metavar="N|A..B|±N",
+            help="Number of nodes; A..B runs each number; -2 or +2: so many fewer or more.",
+        ),
     ] = None,
     cpus_per_node: Annotated[int | None, typer.Option(min=1, help="Cores of every node.")] = None,
     scale_load: Annotated[
@@ -49,48 +63,77 @@ def simulate(
     ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Simulate a workload on a fleet: waits, utilisation, fairness. Needs no server.
+    """Simulate a workload on a fleet: waits, utilisation, fairness. Only --history needs a server.
 
     The simulation runs the scheduler's own policies. Several policies or numbers of nodes are
     compared in a table with a row for each.
     """
-    if output in (Output.CSV, Output.ID):
-        raise typer.BadParameter(
-            "figures are not a list of tasks. Use table or json.", param_hint="--output"
-        )
     from duly.sim.fleet_options import FleetOptions
-    from duly.sim.picture import draw
-    from duly.sim.run import load
-    from duly.sim.run import simulate as run_simulation
 
+    _check_source(workload, history)
+    _check_choices(output, tenants)
     policies, counts = _policies(policy), _node_counts(nodes)
-    if tenants not in ("user", "group"):
-        raise typer.BadParameter(
-            f"{tenants[:40]!r} is unknown. Use user or group.", param_hint="--tenants"
-        )
     if picture is not None and len(policies) * len(counts) > 1:
         raise typer.BadParameter(
             "it shows one simulation. Give one policy and one number of nodes.",
             param_hint="--picture",
         )
-    reports = []
-    for count in counts:
-        loaded = load(
-            workload,
-            FleetOptions(
-                nodes=count,
-                cpus_per_node=cpus_per_node,
-                scale_load=scale_load,
-                tenants_by_group=tenants == "group",
-            ),
+    options = FleetOptions(
+        cpus_per_node=cpus_per_node, scale_load=scale_load, tenants_by_group=tenants == "group"
+    )
+    fleets = [msgspec.structs.replace(options, **count) for count in counts]
+    _print(list(_run(_source(workload, history), fleets, policies, seed, picture)), output)
+
+
+def _check_source(workload: Path | None, history: str | None) -> None:
+    if workload is None and history is None:
+        raise typer.BadParameter(
+            "Give a workload file, or --history 30d for the tasks that your nodes have run."
         )
+    if workload is not None and history is not None:
+        raise typer.BadParameter("give either a workload or --history.", param_hint="--history")
+
+
+def _check_choices(output: Output, tenants: str) -> None:
+    if output in (Output.CSV, Output.ID):
+        raise typer.BadParameter(
+            "figures are not a list of tasks. Use table or json.", param_hint="--output"
+        )
+    if tenants not in ("user", "group"):
+        raise typer.BadParameter(
+            f"{tenants[:40]!r} is unknown. Use user or group.", param_hint="--tenants"
+        )
+
+
+def _source(workload: Path | None, history: str | None) -> "Callable[[FleetOptions], Workload]":
+    """Return what makes the workload for a fleet; the history is read once for all fleets."""
+    if workload is not None:
+        from duly.sim.run import load
+
+        return partial(load, workload)
+    from duly.cli.fleet.history import read_history
+
+    return read_history(history or "").workload
+
+
+def _run(
+    source: "Callable[[FleetOptions], Workload]",
+    fleets: "Sequence[FleetOptions]",
+    policies: Sequence[str],
+    seed: int,
+    picture: Path | None,
+) -> "Iterator[Report]":
+    from duly.sim.picture import draw
+    from duly.sim.run import simulate as run_simulation
+
+    for fleet in fleets:
+        loaded = source(fleet)
         for name in policies:
             with _progress(loaded, name) as progress:
                 simulation, report = run_simulation(loaded, name, seed, progress)
-            reports.append(report)
+            yield report
             if picture is not None:
                 _write(picture, draw(simulation, report))
-    _print(reports, output)
 
 
 def _policies(text: str) -> list[str]:
@@ -105,23 +148,25 @@ def _policies(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _node_counts(text: str | None) -> Sequence[int | None]:
+def _node_counts(text: str | None) -> Sequence[Mapping[str, int]]:
+    """Return the fields of `FleetOptions` for each number of nodes."""
     if text is None:
-        return [None]
+        return [{}]
     first, dots, last = text.partition("..")
     bounds = (first, last) if dots else (first, first)
-    if not all(each.isascii() and each.isdigit() for each in bounds):
+    if not all(NUMBER.fullmatch(each) for each in bounds):
         raise typer.BadParameter(
-            f"{text[:40]!r} is not a number. Give one, or a range like 90..110.",
+            f"{text[:40]!r} is not a number. Give one, a range like 90..110, or -2 for two fewer.",
             param_hint="--nodes",
         )
+    is_relative = any(each[0] in "+-" for each in bounds)
     low, high = map(int, bounds)
-    if not 1 <= low <= high < low + MAX_RUNS:
+    if not (is_relative or low >= 1) or not low <= high < low + MAX_RUNS:
         raise typer.BadParameter(
             f"{text[:40]!r} is not a range of 1 to {MAX_RUNS} numbers. Write it like 90..110.",
             param_hint="--nodes",
         )
-    return range(low, high + 1)
+    return [{"more_nodes" if is_relative else "nodes": count} for count in range(low, high + 1)]
 
 
 @contextmanager
