@@ -20,6 +20,12 @@ TASKS_REFUSED = Counter(
     ["limit"],
     registry=REGISTRY,
 )
+TASKS_OVERDUE = Counter(
+    "duly_tasks_overdue",
+    "Tasks that waited past their delay tolerance, by the queue that they were submitted to.",
+    ["queue", "plan"],
+    registry=REGISTRY,
+)
 ATTEMPTS_LEASED = Counter("duly_attempts_leased", "Attempts given to nodes.", registry=REGISTRY)
 ATTEMPTS_ENDED = Counter(
     "duly_attempts_ended", "Attempts that ended.", ["outcome"], registry=REGISTRY

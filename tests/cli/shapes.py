@@ -27,6 +27,8 @@ def task(**changes: Any) -> Task:
         "max_attempts": 3,
         "retry": None,
         "on_lost": "retry",
+        "on_overdue": "wait",
+        "overdue": False,
         "tier": "basic",
         "resources": {"cpu": 0.5, "memory_mb": 256, "disk_mb": 512, "extra": {}},
         "execution_cap": 600.0,

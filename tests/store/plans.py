@@ -80,6 +80,7 @@ def inner_statements():
         "attach_edges",
         "resolve_ended_upstreams",
         "read_inputs",
+        "cancel_overdue",
         "request_cancel",
         "mark_task",
         "pause_tasks",

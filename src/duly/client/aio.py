@@ -37,6 +37,7 @@ from duly.client.shapes.task_shapes import (
     Task,
     TaskFields,
     TaskFilter,
+    TaskListFilter,
     TenantPage,
     TokenUses,
     UsageReport,
@@ -104,7 +105,11 @@ class AsyncClient(
         return await self._send(task_calls.submit_many(tasks, idempotency_key))
 
     async def list_tasks(
-        self, *, limit: int | None = None, cursor: str | None = None, **filters: Unpack[TaskFilter]
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        **filters: Unpack[TaskListFilter],
     ) -> TenantPage[Task]:
         """Return a page of the tasks that match `filters`, newest first.
 
@@ -112,7 +117,7 @@ class AsyncClient(
         """
         return await self._send(task_calls.list_tasks(filters, limit, cursor))
 
-    async def iter_tasks(self, **filters: Unpack[TaskFilter]) -> AsyncIterator[Task]:
+    async def iter_tasks(self, **filters: Unpack[TaskListFilter]) -> AsyncIterator[Task]:
         """Yield every task that matches `filters`, newest first, fetching page by page."""
         cursor: str | None = None
         while True:

@@ -36,6 +36,7 @@ from duly.client.shapes.task_shapes import (
     Task,
     TaskFields,
     TaskFilter,
+    TaskListFilter,
     TenantPage,
     TokenUses,
     UsageReport,
@@ -105,7 +106,11 @@ class Client(
         return self._send(task_calls.submit_many(tasks, idempotency_key))
 
     def list_tasks(
-        self, *, limit: int | None = None, cursor: str | None = None, **filters: Unpack[TaskFilter]
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        **filters: Unpack[TaskListFilter],
     ) -> TenantPage[Task]:
         """Return a page of the tasks that match `filters`, newest first.
 
@@ -113,7 +118,7 @@ class Client(
         """
         return self._send(task_calls.list_tasks(filters, limit, cursor))
 
-    def iter_tasks(self, **filters: Unpack[TaskFilter]) -> Iterator[Task]:
+    def iter_tasks(self, **filters: Unpack[TaskListFilter]) -> Iterator[Task]:
         """Yield every task that matches `filters`, newest first, fetching page by page."""
         cursor: str | None = None
         while True:

@@ -63,6 +63,13 @@ class OnLost(StrEnum):
     FAIL = "fail"
 
 
+class OnOverdue(StrEnum):
+    """What happens to a task that has waited past its delay tolerance."""
+
+    WAIT = "wait"
+    CANCEL = "cancel"
+
+
 class UniqueWhile(StrEnum):
     """How long a task holds its unique key."""
 
@@ -154,6 +161,8 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The standard input of every attempt; without it, that is empty."""
     retry: RetryTerms | None = None
     """Its own backoff, if requested; read only when an attempt fails, so it has no column."""
+    on_overdue: OnOverdue = OnOverdue.WAIT
+    """Read only when the task is overdue, so it has no column."""
 
     def log_bytes(self, server_limit: int) -> int:
         """Return the bytes of output to keep, at most `server_limit`."""

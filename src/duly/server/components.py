@@ -33,6 +33,7 @@ from duly.server.lifecycle.canceller import Canceller
 from duly.server.lifecycle.downstream_replay import DownstreamReplay
 from duly.server.lifecycle.graph_operations import GraphOperations
 from duly.server.lifecycle.marker import Marker
+from duly.server.lifecycle.overdue_detector import OverdueDetector
 from duly.server.lifecycle.pauser import Pauser
 from duly.server.lifecycle.queue_manager import QueueManager
 from duly.server.lifecycle.replayer import Replayer
@@ -88,6 +89,7 @@ class Components:
     queue_manager: QueueManager
     rate_limiter: RateLimiter
     canceller: Canceller
+    overdue_detector: OverdueDetector
     marker: Marker
     pauser: Pauser
     submitter: Submitter
@@ -116,6 +118,7 @@ class Components:
             self.resource_manager,
             self.unplaceable,
             self.queue_manager,
+            self.overdue_detector,
             self.submitter,
             self.graph_operations,
             self.timekeeper,
@@ -187,6 +190,9 @@ def build(database: Database, settings: Settings, store_url: str) -> Components:
         queue_manager=core.queue_manager,
         rate_limiter=core.rate_limiter,
         canceller=core.canceller,
+        overdue_detector=OverdueDetector(
+            database, settings.scheduling, cluster_manager, core.canceller
+        ),
         marker=Marker(database, settings, core.queue_manager, core.polls, server_bus),
         pauser=pauser,
         submitter=submitter,

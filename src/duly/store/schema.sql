@@ -131,6 +131,41 @@ begin
 end
 $$;
 
+CREATE FUNCTION duly.cancel_overdue(p_tasks bigint[], p_reasons jsonb[]) RETURNS TABLE(id bigint)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    at timestamptz;
+    ids bigint[];
+    reasons jsonb[];
+begin
+    perform 1
+       from duly.live l
+      where l.id = any(p_tasks)
+      order by l.id
+        for update;
+
+    at := duly.now();
+    select array_agg(l.id order by l.id), array_agg(given.reason order by l.id)
+      into ids, reasons
+      from unnest(p_tasks, p_reasons) as given (id, reason)
+      join duly.live l on l.id = given.id
+     where l.id = any(p_tasks)
+       and (l.status = 'waiting') is true
+       and duly.overdue_at(l.start_by, l.ready_at, l.delay_tolerance, l.patience) <= at;
+    if ids is null then
+        return;
+    end if;
+
+    insert into duly.events (task_id, tenant_id, at, kind)
+    select l.id, l.tenant_id, at, 'overdue'
+      from duly.live l
+     where l.id = any(ids);
+    return query
+    select e.id from duly.end_each_unstarted(ids, 'cancelled', reasons) as e;
+end
+$$;
+
 CREATE FUNCTION duly.clock_id() RETURNS bigint
     LANGUAGE sql
     AS $$
@@ -645,6 +680,15 @@ CREATE FUNCTION duly.now() RETURNS timestamp with time zone
     LANGUAGE sql
     AS $$select clock_timestamp()$$;
 
+CREATE FUNCTION duly.overdue_at(p_start_by timestamp with time zone, p_ready_at timestamp with time zone, p_tolerance interval, p_patience interval) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    select case
+               when p_start_by >= date_trunc('second', p_ready_at) then p_start_by
+               else p_ready_at + least(p_tolerance, p_patience)
+           end
+$$;
+
 CREATE FUNCTION duly.override_capacity(p_node bigint, p_kinds jsonb) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -1027,6 +1071,19 @@ CREATE FUNCTION duly.upstream_reason(p_upstream bigint, p_status duly.status) RE
         ),
         'details', jsonb_build_object('upstream', p_upstream::text, 'status', p_status)
     )
+$$;
+
+CREATE FUNCTION duly.was_overdue(p_task bigint) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+    return exists (
+        select 1
+          from duly.events e
+         where e.task_id = p_task
+           and e.kind = 'overdue'
+    );
+end
 $$;
 
 CREATE TABLE duly.artifact_uses (

@@ -174,6 +174,31 @@ def audit_lines(status):
     ]
 
 
+@pytest.mark.parametrize(
+    ("count", "lines"),
+    [
+        (0, []),
+        (1, ["1 task is overdue; list them with 'duly list --overdue'"]),
+        (7, ["7 tasks are overdue; list them with 'duly list --overdue'"]),
+    ],
+)
+def test_the_status_has_a_line_about_overdue_tasks_if_there_are_any(count, lines):
+    told = status_details(whole() | {"overdue": count}, "url")
+    assert [text for name, text in told if name == "overdue"] == lines
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "5 min"),
+        ({"overdue": True}, "5 min, exceeded"),
+        ({"on_overdue": "cancel"}, "5 min; then cancelled"),
+    ],
+)
+def test_the_delay_tolerance_tells_what_becomes_of_an_overdue_task(changes, text):
+    assert dict(task_details(task(**changes), NOW))["delay tolerance"] == text
+
+
 def test_a_clean_audit_is_one_line():
     at = (NOW - timedelta(seconds=12)).isoformat()
     assert audit_lines(whole()) == [("audit", "not yet")]

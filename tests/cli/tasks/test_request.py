@@ -53,6 +53,7 @@ def test_what_is_not_said_is_not_sent():
             {"delay_tolerance": 300.0, "execution_cap": 3600.0},
         ),
         ({"max_attempts": 5, "on_lost": "fail"}, {"max_attempts": 5, "on_lost": "fail"}),
+        ({"on_overdue": "cancel"}, {"on_overdue": "cancel"}),
         ({"run_in": "10m"}, {"run_at": NOW + timedelta(minutes=10)}),
         ({"run_at": "2027-01-31T06:30Z"}, {"run_at": NOW}),
         ({"label": ["a=b", "c=d=e"]}, {"labels": {"a": "b", "c": "d=e"}}),

@@ -122,6 +122,8 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The tenant whose tasks are counted; null: all tenants."""
     database: DatabaseStatus | None
     tasks: TaskCounts
+    overdue: int
+    """How many of the waiting tasks have waited past their delay tolerance."""
     tenants: list[TenantTasks] | None
     """The tasks of each tenant that has any; null if only one tenant's are counted."""
     window_hours: int

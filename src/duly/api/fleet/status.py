@@ -31,7 +31,7 @@ from duly.store.fleet import overview
 from duly.store.fleet.overview import LeaderStatus
 from duly.store.maintenance import audit
 from duly.store.maintenance.audit import Audit
-from duly.store.tasks import all_tenants
+from duly.store.tasks import all_tenants, overdue
 
 WINDOW_HOURS = 24
 WINDOW = timedelta(hours=WINDOW_HOURS)
@@ -96,6 +96,7 @@ async def status(request: Request) -> Response:
             tenant=None if all_of_them else credential.tenant,
             database=None,
             tasks=tasks,
+            overdue=await overdue.count(conn, None if all_of_them else credential.tenant_id),
             tenants=None if counted is None else await _with_shares(conn, counted),
             window_hours=WINDOW_HOURS,
             nodes=None,

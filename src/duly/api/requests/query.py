@@ -154,12 +154,15 @@ async def parse_task_filter(
     conn: Connection, query: Query, *, matches_refs: bool = False
 ) -> TaskFilter:
     """Parse the query parameters that filter tasks; a list also finds refs by `name`."""
+    statuses = parse_statuses(query.get_all("status"))
+    overdue = query.flag("overdue")
     return TaskFilter(
-        statuses=parse_statuses(query.get_all("status")),
+        statuses=frozenset({Status.WAITING}) if overdue and not statuses else statuses,
         name=query.get("name"),
         matches_refs=matches_refs,
         labels=parse_labels(query.get_all("label")),
         user=query.get("user"),
         node=query.get("node"),
         since=await parse_since(conn, query.get("since")),
+        overdue=overdue,
     )

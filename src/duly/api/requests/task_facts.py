@@ -15,6 +15,7 @@ from duly.model.task import Reason, Status
 from duly.policy import placement
 from duly.policy.explanation.explain import explain
 from duly.policy.explanation.facts import Facts
+from duly.policy.explanation.overdue import add_overdue
 from duly.policy.explanation.waiting import limit_in_the_way
 from duly.policy.limits import NO_KEY_USAGE, KeyUsage, TenantUsage
 from duly.policy.queueing import queue_of
@@ -75,6 +76,8 @@ def facts_of(
         ahead=ahead,
         blocked_by=view.blocked_by,
         awaited=awaited,
+        overdue_since=view.start_by if view.is_overdue else None,
+        delay_tolerance=view.delay_tolerance,
     )
     return _with_queue(view, facts, scheduling) if view.status is Status.WAITING else facts
 
@@ -145,8 +148,8 @@ def explain_waiting(
             rest = msgspec.json.encode((facts.queue, until, limit_in_the_way(facts)))
             key = _shape_key(facts) + rest
             if key not in shared:
-                shared[key] = explain(facts)
-            reasons[facts.task] = shared[key]
+                shared[key] = explain(msgspec.structs.replace(facts, overdue_since=None))
+            reasons[facts.task] = add_overdue(shared[key], facts)
     return reasons
 
 

@@ -40,7 +40,7 @@ async def _pick_of_tenant(
     components: Components, credential: Credential, query: Query, limit: int
 ) -> tuple[TaskFilter, list[int]]:
     before, tenant_id = query.before_id(), credential.tenant_id
-    by_status = bool(query.get_all("status") or query.get("node"))
+    by_status = bool(query.get_all("status") or query.get("node") or query.flag("overdue"))
     async with listing_connection(components, credential, by_status=by_status) as conn:
         task_filter = await parse_task_filter(conn, query, matches_refs=True)
         return task_filter, await views.pick(

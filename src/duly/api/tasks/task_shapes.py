@@ -85,6 +85,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     retry: RetryTerms | None = None
     on_lost: str
+    on_overdue: str | None = None
+    """Null in a list that leaves out the payload, because that is large."""
+    overdue: bool = False
+    """Whether it has waited past its delay tolerance."""
     tier: str | None
     resources: Amounts
     execution_cap: float
@@ -234,6 +238,8 @@ def task(
         max_attempts=view.max_attempts,
         retry=payload.retry,
         on_lost=view.on_lost,
+        on_overdue=None if view.payload is None else payload.on_overdue,
+        overdue=view.is_overdue,
         tier=view.tier,
         resources=amounts(view.needs),
         execution_cap=view.execution_cap.total_seconds(),
@@ -292,6 +298,7 @@ def new_task(
         max_attempts=spec.max_attempts,
         retry=spec.payload.retry,
         on_lost=spec.on_lost,
+        on_overdue=spec.payload.on_overdue,
         tier=spec.tier,
         resources=amounts(spec.resources),
         execution_cap=spec.execution_cap.total_seconds(),

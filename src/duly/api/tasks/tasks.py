@@ -58,6 +58,12 @@ FILTER_PARAMETERS = (
     Parameter("label", "A label of the task, as key=value; may be repeated.", repeatable=True),
     Parameter("node", "The name of the node that runs it, or ran it last."),
     Parameter("since", "Submitted since: a time, or a duration before now such as 1h."),
+    Parameter(
+        "overdue",
+        "If true, only tasks that have waited past their delay tolerance; without `status`, only "
+        "those that still wait.",
+        bool,
+    ),
 )
 
 

@@ -57,7 +57,7 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "resources", format_resources(task["resources"])
     yield "category", task.get("category") or ""
     yield "queue", task.get("queue") or ""
-    yield "delay tolerance", format_duration(timedelta(seconds=task["delay_tolerance"]))
+    yield "delay tolerance", _delay_tolerance(task)
     yield "execution cap", format_duration(timedelta(seconds=task["execution_cap"]))
     yield "labels", "\n".join(f"{name}={value}" for name, value in task["labels"].items())
     yield "requires", "\n".join(f"{name}={value}" for name, value in task["requires"].items())
@@ -98,6 +98,9 @@ def status_details(status: Status, url: str) -> Pairs:
         yield "database", f"PostgreSQL {database.get('version', '')}".strip()
     yield "tenant", status["tenant"] or "all tenants"
     yield "now", _counts(status["tasks"], ("running", "waiting", "scheduled", "blocked", "paused"))
+    if overdue := status.get("overdue"):
+        tasks = "1 task is" if overdue == 1 else f"{overdue} tasks are"
+        yield "overdue", f"{tasks} overdue; list them with 'duly list --overdue'"
     yield f"last {hours} hours", _counts(status["tasks"], ("done", "failed", "cancelled"))
     if nodes := status["nodes"]:
         yield "nodes", _counts(nodes, ("ready", "draining", "drained", "stopped", "lost"))
@@ -175,6 +178,13 @@ def _counts(counts: Mapping[str, object], names: tuple[str, ...]) -> str:
 
 def _text(task: Mapping[str, Any], name: str) -> str | None:
     return task.get(name)
+
+
+def _delay_tolerance(task: Task) -> str:
+    tolerance = format_duration(timedelta(seconds=task["delay_tolerance"]))
+    if task.get("overdue"):
+        tolerance += ", exceeded"
+    return tolerance + ("; then cancelled" if task.get("on_overdue") == "cancel" else "")
 
 
 def _command(task: Mapping[str, Any]) -> str:

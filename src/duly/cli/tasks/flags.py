@@ -114,6 +114,10 @@ class TaskFlags:
         Literal["retry", "fail"] | None,
         Option(help="What to do if its node is lost while it runs. [default: retry]"),
     ] = None
+    on_overdue: Annotated[
+        Literal["wait", "cancel"] | None,
+        Option(help="What to do if it cannot start within its delay tolerance. [default: wait]"),
+    ] = None
     run_at: Annotated[
         str | None,
         Option(

@@ -45,6 +45,7 @@ def task_fields(flags: TaskFlags, command: Sequence[str], *, now: datetime) -> T
         "max_attempts": flags.max_attempts,
         "retry": _retry(flags) or None,
         "on_lost": flags.on_lost,
+        "on_overdue": flags.on_overdue,
         "run_at": _run_at(flags, now),
         "depends_on": _depends_on(flags) or None,
         "idempotency_key": flags.idempotency_key,

@@ -25,7 +25,7 @@ from duly.cli.tasks.find_task import task_to_read
 from duly.cli.tasks.request import parse_pairs, parse_seconds, parse_since
 from duly.cli.tasks.submit import wait_for_all
 from duly.cli.tasks.watch import watch_list
-from duly.client.shapes.task_shapes import Task, TaskFilter, TenantPage
+from duly.client.shapes.task_shapes import Task, TaskFilter, TaskListFilter, TenantPage
 from duly.client.sync import Client
 
 TaskId = Annotated[
@@ -139,6 +139,13 @@ def list_tasks(
         typer.Option(metavar="NODE", help="Only those on this node.", autocompletion=complete_node),
     ] = None,
     tenant: TenantFlag = None,
+    overdue: Annotated[
+        bool,
+        typer.Option(
+            "--overdue",
+            help="Only those that wait past their delay tolerance; with --status, or that waited.",
+        ),
+    ] = False,
     limit: Annotated[
         int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of items.")
     ] = 50,
@@ -158,7 +165,10 @@ def list_tasks(
     --name also finds the refs of graphs and batches. A key with the scope admin lists those of all
     tenants, unless --tenant names one.
     """
-    filters = task_filter(status, name, label, since, user, node)
+    filters: TaskListFilter = {
+        **task_filter(status, name, label, since, user, node),
+        "overdue": overdue,
+    }
     if tenant is not None:
         filters["tenant"] = tenant
     if watch and (everything or cursor or output is not Output.TABLE):
@@ -166,7 +176,7 @@ def list_tasks(
             "it refreshes one page of a table. Leave out --all, --cursor and --output.",
             param_hint="--watch",
         )
-    no_tasks = NO_MATCH if filters else NO_TASKS
+    no_tasks = NO_MATCH if any(filters.values()) else NO_TASKS
     with connect() as client:
         if watch:
             watch_list(lambda: print_task_page(client.list_tasks(limit=limit, **filters), no_tasks))

@@ -22,6 +22,7 @@ from duly.client.shapes.task_shapes import (
     Task,
     TaskFields,
     TaskFilter,
+    TaskListFilter,
     TenantPage,
     TokenUses,
     UsageReport,
@@ -60,10 +61,12 @@ def submit_many(tasks: Iterable[TaskFields], key: str | None) -> Call[list[str]]
 
 
 def list_tasks(
-    filters: TaskFilter, limit: int | None, cursor: str | None
+    filters: TaskListFilter, limit: int | None, cursor: str | None
 ) -> Call[TenantPage[Task]]:
     """List a page of the tasks that match the filters."""
     query = [*_filter_query(filters), *_page_query(limit, cursor)]
+    if filters.get("overdue"):
+        query.append(("overdue", "true"))
     return _get("/v1/tasks", [*query, *_tenant_query(filters.get("tenant"))])
 
 

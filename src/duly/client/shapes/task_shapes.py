@@ -109,6 +109,7 @@ class TaskFields(TypedDict, total=False):
     max_attempts: int | None
     retry: RetryFields | None
     on_lost: Literal["retry", "fail"] | None
+    on_overdue: Literal["wait", "cancel"] | None
     run_at: Instant | None
     idempotency_key: str | None
     env: Mapping[str, str] | None
@@ -148,6 +149,16 @@ class TaskFilter(TypedDict, total=False):
     user: str | None
     node: str | None
     tenant: str | None
+
+
+class TaskListFilter(TaskFilter, total=False):
+    """Filters for lists of tasks.
+
+    `overdue` selects those that have waited past their delay tolerance; without a status, only
+    those that still wait.
+    """
+
+    overdue: bool | None
 
 
 class Reason(TypedDict):
@@ -196,6 +207,8 @@ class Task(TypedDict):
     max_attempts: int
     retry: RetryTerms | None
     on_lost: str
+    on_overdue: str | None
+    overdue: bool
     tier: str | None
     resources: Amounts
     execution_cap: float
@@ -411,6 +424,7 @@ class Status(TypedDict):
     tenant: str | None
     database: Database | None
     tasks: TaskCounts
+    overdue: int
     tenants: list[TenantTasks] | None
     nodes: NodeCounts | None
     capacity: Amounts | None

@@ -26,7 +26,7 @@ from duly.model.requests.retry_request import (
 )
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
-from duly.model.task import OnConflict, OnLost, Payload, TaskSpec, Unique, UniqueWhile
+from duly.model.task import OnConflict, OnLost, OnOverdue, Payload, TaskSpec, Unique, UniqueWhile
 from duly.model.tenant import Plan
 from duly.model.wording import either
 
@@ -86,6 +86,8 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     max_attempts: int | None = None
     retry: RetryRequest | None = None
     on_lost: str | None = None
+    on_overdue: str | None = None
+    """Whether a task that has waited past its delay tolerance goes on waiting or is cancelled."""
     run_at: str | None = None
     idempotency_key: str | None = None
     env: dict[str, str] | None = None
@@ -255,6 +257,7 @@ def _as_request(spec: TaskSpec) -> dict[str, Any]:
         "max_attempts": spec.max_attempts,
         "retry": retry_as_request(spec.payload.retry),
         "on_lost": spec.on_lost.value,
+        "on_overdue": spec.payload.on_overdue.value,
         "run_at": None if spec.run_at is None else spec.run_at.isoformat(),
         "labels": spec.labels,
         "requires": spec.requires,
@@ -309,6 +312,16 @@ def _on_lost(value: str | None) -> OnLost:
         return OnLost(value)
     except ValueError:
         raise Invalid("on_lost", f"{value[:40]!r} is unknown. Use {either(OnLost)}.") from None
+
+
+def _on_overdue(value: str | None) -> OnOverdue:
+    if value is None:
+        return OnOverdue.WAIT
+    try:
+        return OnOverdue(value)
+    except ValueError:
+        message = f"{value[:40]!r} is unknown. Use {either(OnOverdue)}."
+        raise Invalid("on_overdue", message) from None
 
 
 def _concurrency(asked: ConcurrencyRequest | None) -> Concurrency | None:
@@ -369,6 +382,7 @@ def _payload(request: TaskRequest, plan: Plan) -> Payload:
         has_upstreams=bool(request.depends_on),
         stdin=None if request.stdin is None else _check_stdin(request.stdin),
         retry=complete_retry(request.retry),
+        on_overdue=_on_overdue(request.on_overdue),
     )
 
 

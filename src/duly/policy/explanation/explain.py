@@ -10,6 +10,7 @@ from typing import assert_never
 from duly.model.task import Reason, Status
 from duly.model.wording import count_of, either, uncapitalised
 from duly.policy.explanation.facts import Facts
+from duly.policy.explanation.overdue import add_overdue
 from duly.policy.explanation.timestamps import timestamp
 from duly.policy.explanation.wait_position import add_position
 from duly.policy.explanation.waiting import explain_waiting
@@ -23,7 +24,7 @@ def explain(facts: Facts) -> Reason:
         case Status.BLOCKED:
             return _blocked(facts)
         case Status.WAITING:
-            return add_position(explain_waiting(facts), facts.ahead)
+            return add_overdue(add_position(explain_waiting(facts), facts.ahead), facts)
         case Status.RUNNING:
             return _running(facts)
         case Status.PAUSED:

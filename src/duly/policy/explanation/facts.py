@@ -1,7 +1,7 @@
 """The facts about a waiting, running or ended task that its explanation depends on."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -55,6 +55,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     urgent_at: datetime | None = None
     """When its slack runs out and it moves to the urgent queue."""
     peak_percent: int = 100
+    overdue_since: datetime | None = None
+    """Its start_by, if it was found to be overdue."""
+    delay_tolerance: timedelta = timedelta(0)
     competition: Competition | None = None
     """None if no other tenant competes, or that was not looked up."""
     user_competition: Competition | None = None

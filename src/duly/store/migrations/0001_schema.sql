@@ -502,7 +502,7 @@ comment on table live is
 'Tasks that have not ended: what the scheduler reads and leases rewrite. The columns up to '
 '`on_lost` repeat the task.
 Section: Tasks
-Written by: attempt_keys, edges, leases, marks, measurements, nodes, repairs, tasks, graph_operations
+Written by: attempt_keys, edges, leases, marks, measurements, nodes, overdue, repairs, tasks, graph_operations
 Kept: until the task ends.';
 comment on column live.id is 'The task.';
 comment on column live.leased_at is 'When the running attempt was leased.';
@@ -572,7 +572,7 @@ comment on table ends is
 'How tasks ended. The primary key is what makes an end final: there is at most one. Partitioned '
 'by the day of the task.
 Section: Tasks
-Written by: edges, history, leases, marks, repairs, tasks
+Written by: edges, history, leases, marks, overdue, repairs, tasks
 Kept: with its task.';
 comment on column ends.reason is
 'Why the task failed or was cancelled: a code, a sentence and details.';
@@ -593,13 +593,13 @@ create table events (
 ) partition by range (task_id);
 
 comment on table events is
-'Unusual steps in the life of a task: cancelled, paused, replayed, repaired. Partitioned by the '
+'Unusual steps in the life of a task: overdue, cancelled, paused, replayed. Partitioned by the '
 'day of the task.
 Section: Tasks
-Written by: edges, history, leases, marks, repairs, tasks, graph_operations
+Written by: edges, history, leases, marks, overdue, repairs, tasks, graph_operations
 Kept: with its task.';
 comment on column events.kind is
-'Such as `cancel_requested`, `marked`, `paused`, `resumed`, `replayed`, `repaired`.';
+'Such as `cancel_requested`, `marked`, `overdue`, `paused`, `resumed`, `replayed`, `repaired`.';
 comment on column events.id is 'The order of events of a task.';
 
 create table dead_letters (
@@ -614,7 +614,7 @@ create index dead_letters_by_tenant on dead_letters (tenant_id, task_id);
 comment on table dead_letters is
 'Tasks that failed for good and were not replayed.
 Section: Tasks
-Written by: edges, history, leases, marks, repairs, tasks
+Written by: edges, history, leases, marks, overdue, repairs, tasks
 Kept: until replayed, or with its task.';
 comment on column dead_letters.code is 'The code of the reason.';
 
@@ -705,6 +705,39 @@ comment on function start_by_of is
 'patient than those behind it in its graph; one that should have started before it could is due '
 'at once.';
 
+create function overdue_at(
+    p_start_by timestamptz, p_ready_at timestamptz, p_tolerance interval, p_patience interval
+)
+    returns timestamptz
+    language sql stable parallel safe
+    as $$
+    select case
+               when p_start_by >= date_trunc('second', p_ready_at) then p_start_by
+               else p_ready_at + least(p_tolerance, p_patience)
+           end
+$$;
+
+comment on function overdue_at is
+'When a waiting task becomes overdue: at its start_by. A task that was lost keeps its place in the '
+'queue, and so a start_by that may have passed before it waited again: its tolerance counts anew.';
+
+create function was_overdue(p_task bigint) returns boolean
+    language plpgsql stable
+    as $$
+begin
+    return exists (
+        select 1
+          from duly.events e
+         where e.task_id = p_task
+           and e.kind = 'overdue'
+    );
+end
+$$;
+
+comment on function was_overdue is
+'Whether a task has been found to be overdue. A function, so that statements which seldom need it do '
+'not set up a scan of every day of events.';
+
 create function end_each_unstarted(p_tasks bigint[], p_status duly.status, p_reasons jsonb[])
     returns table (id bigint)
     language plpgsql
@@ -766,6 +799,46 @@ create function end_unstarted(p_tasks bigint[], p_status duly.status, p_reason j
 $$;
 
 comment on function end_unstarted is 'End tasks that have not started, all for one reason.';
+
+create function cancel_overdue(p_tasks bigint[], p_reasons jsonb[])
+    returns table (id bigint)
+    language plpgsql
+    as $$
+declare
+    at timestamptz;
+    ids bigint[];
+    reasons jsonb[];
+begin
+    perform 1
+       from duly.live l
+      where l.id = any(p_tasks)
+      order by l.id
+        for update;
+
+    at := duly.now();
+    select array_agg(l.id order by l.id), array_agg(given.reason order by l.id)
+      into ids, reasons
+      from unnest(p_tasks, p_reasons) as given (id, reason)
+      join duly.live l on l.id = given.id
+     where l.id = any(p_tasks)
+       and (l.status = 'waiting') is true
+       and duly.overdue_at(l.start_by, l.ready_at, l.delay_tolerance, l.patience) <= at;
+    if ids is null then
+        return;
+    end if;
+
+    insert into duly.events (task_id, tenant_id, at, kind)
+    select l.id, l.tenant_id, at, 'overdue'
+      from duly.live l
+     where l.id = any(ids);
+    return query
+    select e.id from duly.end_each_unstarted(ids, 'cancelled', reasons) as e;
+end
+$$;
+
+comment on function cancel_overdue is
+'Cancel those of the tasks that still wait and are overdue, under the lock that a lease takes: one '
+'that has been leased, paused or changed meanwhile is left alone. Returns those that it ended.';
 
 create function request_cancel(p_tenant int, p_tasks bigint[])
     returns table (id bigint, incarnation_id bigint)

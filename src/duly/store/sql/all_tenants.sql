@@ -63,11 +63,15 @@ select newest.id
  order by newest.id desc
  limit $5
 
+-- name: _overdue
+-- The filter of overdue tasks, for a row `t` of tasks.
+           and (not $11::boolean or was_overdue(t.id))
+
 -- name: pick_by_status
 -- Return the newest ids of all tenants' tasks in any of the given statuses. As for one tenant, each
 -- status is read from where it is rare.
 --   $1 labels, $2 user name, $3 submitted since, $4 below this id, $5 how many, $6 name,
---   $7 node name, $8 live statuses, $9 of failed and cancelled, $10 done
+--   $7 node name, $8 live statuses, $9 of failed and cancelled, $10 done, $11 only overdue ones
 with asked_node as materialized (
         select n.id from nodes n where n.name = $7
      )
@@ -80,6 +84,7 @@ select id
                   from tasks t
                  where t.id = l.id
 -- _matches
+-- _overdue
                  limit 1
                ) as kept
           where l.status = any($8::status[])
@@ -99,6 +104,7 @@ select id
                           from tasks t
                          where t.id = e.task_id
 -- _matches
+-- _overdue
                          limit 1
                        ) as kept
                  where e.status = asked.status
@@ -123,6 +129,7 @@ select id
             and $10::boolean
             and ($7::text is null or e.node_id in (select asked_node.id from asked_node))
 -- _matches
+-- _overdue
           order by t.id desc
           limit 1001)
        ) as newest (id)

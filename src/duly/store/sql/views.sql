@@ -72,7 +72,7 @@ select id
 -- index, and only done ones among all tasks. The four branches are ordered by id and merged.
 --   $1 tenant_id, $2 labels, $3 user name, $4 submitted since, $5 below this id, $6 how many,
 --   $7 name, $8 node name, $9 live statuses, $10 failed, $11 cancelled, $12 done,
---   $13 whether refs match the name as well
+--   $13 whether refs match the name as well, $14 only overdue ones
 with asked_user as materialized (
         select u.id from users u where u.tenant_id = $1 and u.name = $3
      ),
@@ -131,6 +131,7 @@ select id
                    and ($2::jsonb is null or t.labels @> $2)
                    and ($3::text is null or t.user_id = (select id from asked_user))
                    and ($4::timestamptz is null or t.submitted_at >= $4)
+                   and (not $14::boolean or was_overdue(t.id))
                  limit 1
                ) as kept
          order by candidate.id desc
@@ -176,6 +177,11 @@ select task.*
                coalesce(l.blocked_by, 0) as blocked_by,
                coalesce(l.ready_at, e.ready_at) as ready_at,
                coalesce(l.start_by, e.start_by) as start_by,
+               -- Most tasks cannot have been overdue, and are not looked up.
+               (coalesce(l.start_by, e.start_by)
+                < coalesce(l.leased_at, e.started_at, e.finished_at, duly.now())
+                or coalesce(e.finished_at, duly.now()) > t.submitted_at + t.delay_tolerance)
+               and was_overdue(asked.id) as is_overdue,
                coalesce(l.attempt, e.attempt) as attempt,
                coalesce(l.failures, e.failures) as failures,
                coalesce(l.losses, e.losses) as losses,

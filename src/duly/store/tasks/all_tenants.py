@@ -37,6 +37,7 @@ async def pick(conn: Connection, which: TaskFilter, *, before: int, limit: int) 
             sorted(statuses - FINAL_STATUSES),
             sorted((statuses & FINAL_STATUSES) - {Status.DONE}),
             Status.DONE in statuses,
+            which.overdue,
         )
     else:
         rows = await conn.fetch(SQL["pick_named" if which.name else "pick_newest"], *common)

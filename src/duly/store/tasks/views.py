@@ -59,6 +59,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     execution_cap: timedelta
     max_attempts: int
     on_lost: OnLost
+    is_overdue: bool
+    """Whether it has been found to wait, or to have waited, past its delay tolerance."""
     priority: int
     run_at: datetime | None
     idempotency_key: str | None
@@ -142,6 +144,8 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     node: str | None = None
     since: datetime | None = None
+    overdue: bool = False
+    """Whether to select only tasks that have waited past their delay tolerance."""
 
     @property
     def is_empty(self) -> bool:
@@ -175,6 +179,7 @@ async def pick(
             Status.CANCELLED in statuses,
             Status.DONE in statuses,
             which.matches_refs,
+            which.overdue,
         )
     elif which.name is not None:
         rows = await conn.fetch(SQL["pick_named"], *common, which.name, which.matches_refs)
