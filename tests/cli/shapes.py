@@ -32,6 +32,7 @@ def task(**changes: Any) -> Task:
         "tier": "basic",
         "resources": {"cpu": 0.5, "memory_mb": 256, "disk_mb": 512, "extra": {}},
         "execution_cap": 600.0,
+        "expected_run_time": None,
         "delay_tolerance": 300.0,
         "run_at": None,
         "priority": 0,

@@ -28,7 +28,7 @@ class Task:
     start_by: datetime = NOW
     priority: int = 0
     remaining_path: int = 0
-    execution_cap: timedelta = timedelta(hours=1)
+    expected_run_time: timedelta = timedelta(hours=1)
     shape_id: int = PLAIN
     tenant_id: int = 1
     losses: int = 0
@@ -73,8 +73,8 @@ standing = st.sampled_from([None, *QUEUES.values()])
 def test_the_earliest_start_by_goes_first_then_priority_then_the_long_way_then_short_then_old():
     soon = Task(9, NOW - timedelta(seconds=1))
     high = Task(8, priority=5)
-    awaited = Task(10, remaining_path=3, execution_cap=timedelta(hours=2))
-    short = Task(7, execution_cap=timedelta(minutes=1))
+    awaited = Task(10, remaining_path=3, expected_run_time=timedelta(hours=2))
+    short = Task(7, expected_run_time=timedelta(minutes=1))
     old, young = Task(1), Task(2)
     line = [young, old, short, awaited, high, soon]
     assert window(line, 9, order()) == [soon, high, awaited, short, old, young]

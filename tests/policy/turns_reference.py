@@ -37,7 +37,7 @@ class Task:
     start_by: datetime = NOW + timedelta(hours=1)
     priority: int = 0
     remaining_path: int = 0
-    execution_cap: timedelta = timedelta(hours=1)
+    expected_run_time: timedelta = timedelta(hours=1)
 
     @property
     def due(self):

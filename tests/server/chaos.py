@@ -4,9 +4,13 @@ from contextlib import suppress
 
 from duly.errors import NotFound
 from duly.model.requests.amounts import ResourcesRequest
+from duly.model.run_time import RunTimeEstimate
 from duly.model.task import Outcome
 from duly.policy.queueing import rank
 from tests.server.lab import seconds
+
+EXPECTED_SECONDS = {"short": 0.123456, "middling": 60.5, "long": 5000.0}
+"""Of tasks by name."""
 
 
 class Chaos:
@@ -19,6 +23,10 @@ class Chaos:
         self.room = room
         self.dice = dice
         self.running = {}
+        estimates = lab.components.run_times._estimates
+        for client in self.clients:
+            for name, expected in EXPECTED_SECONDS.items():
+                estimates[client.tenant_id, name] = RunTimeEstimate(seconds(expected))
 
     async def rows(self, status):
         return await self.lab.conn.fetch("select * from live where status = $1 order by id", status)
@@ -45,6 +53,7 @@ class Chaos:
             delay_tolerance=self.dice.choice((5, 20, 60)),
             priority=self.dice.choice((0, 0, 0, 1)),
             execution_cap=self.dice.choice((3600, 3600, 60)),
+            name=self.dice.choice((None, None, *EXPECTED_SECONDS)),
         )
 
     async def cancel(self):
@@ -83,3 +92,4 @@ class Chaos:
 class Row:
     def __init__(self, columns):
         self.__dict__.update(columns)
+        self.expected_run_time = columns["expected_run_time"] or columns["execution_cap"]

@@ -36,7 +36,7 @@ CLEAN = """
     delete from reservations; delete from incarnations; delete from nodes; delete from node_tokens;
     delete from schedules; delete from occurrences;
     delete from terms; delete from servers; delete from audits; delete from keys; delete from users;
-    delete from usage; delete from former_specs; delete from buckets;
+    delete from usage; delete from run_times; delete from former_specs; delete from buckets;
     delete from artifact_uses; delete from artifacts;
     delete from edges; delete from graphs; delete from graph_operations;
     delete from ended_upstreams;

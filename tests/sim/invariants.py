@@ -75,7 +75,7 @@ class Invariants:
         for task, _ in decided.starts:
             subqueue = simulation.waiting.by_shape.get(task.shape_id, {}).get(task.tenant_id, ())
             for other in subqueue:
-                if _rank(other) < _rank(task) and other.execution_cap <= task.execution_cap:
+                if _rank(other) < _rank(task) and other.run_time_bound <= task.run_time_bound:
                     raise Violation(f"task {task.id} started before {other.id}")
 
     def _check_entitled_first(self, simulation, decided):
@@ -184,7 +184,7 @@ def _startable_tenants(simulation):
 
 
 def _rank(task):
-    return task.start_by, -task.priority, -task.remaining_path, task.execution_cap, task.id
+    return task.start_by, -task.priority, -task.remaining_path, task.expected_run_time, task.id
 
 
 def _first(simulation, tenant):

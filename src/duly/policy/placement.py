@@ -6,10 +6,13 @@ with the same ask are placed together, and once a shape fits nowhere, its other 
 
 On full nodes small tasks would take every gap and a large one would starve. So a task that
 qualifies and fits nowhere gets a *hold*: the node nearest to fitting it keeps room for it. Other
-tasks may use what the hold leaves over, or backfill if their caps end them before any task that
-runs there. No tenant gets more than one hold, and no more than a quarter of the nodes that could
-fit a task keep room. Holds are recomputed every round; a node with a hold does not fill up further,
-and so stays the nearest.
+tasks may use what the hold leaves over, or backfill if they end before any task that runs there: by
+their cap, or very likely by what is known about tasks of their name. A misjudged task delays the
+hold until it has ended, at its cap at the latest.
+
+No tenant gets more than one hold, and no more than a quarter of the nodes that could fit a task
+keep room. Holds are recomputed every round; a node with a hold does not fill up further, and so
+stays the nearest.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +35,8 @@ class Ask(msgspec.Struct, frozen=True):
     shape_id: int
     shape: Shape
     avoid_node: int | None = None
-    cap: timedelta = timedelta.max
+    run_time_bound: timedelta = timedelta.max
+    """Within which it ends, very likely or by its cap."""
     may_hold: bool = False
     """Whether a node keeps room for it if it fits nowhere."""
     tenant: int = 0
@@ -59,8 +63,8 @@ def place(asks: Sequence[Ask], offers: Sequence[Offer]) -> list[Placement]:
     served = 0
     while served < len(asks):
         ask = asks[served]
-        shape_and_cap = (ask.shape_id, ask.cap)
-        best = None if shape_and_cap in fitting_nowhere else _best(ask, left.values(), holds)
+        shape_and_bound = (ask.shape_id, ask.run_time_bound)
+        best = None if shape_and_bound in fitting_nowhere else _best(ask, left.values(), holds)
         if best is not None:
             # A fuller node scores higher, so it stays the best for identical asks.
             limit = _fitting_count(best, ask, holds.get(best.incarnation_id), len(asks) - served)
@@ -72,7 +76,7 @@ def place(asks: Sequence[Ask], offers: Sequence[Offer]) -> list[Placement]:
             served += len(identical)
             continue
         served += 1
-        fitting_nowhere.add(shape_and_cap)
+        fitting_nowhere.add(shape_and_bound)
         if not ask.may_hold or ask.tenant in holders:
             continue
         if (node := _node_to_hold(ask, left.values(), holds)) is not None:
@@ -113,7 +117,7 @@ def _identical_asks(asks: Sequence[Ask], first: int, limit: int) -> Sequence[Ask
 def _are_identical(first: Ask, second: Ask) -> bool:
     return (
         first.shape_id == second.shape_id
-        and first.cap == second.cap
+        and first.run_time_bound == second.run_time_bound
         and first.avoid_node == second.avoid_node
     )
 
@@ -141,7 +145,7 @@ def _fitting_count(offer: Offer, ask: Ask, hold: Resources | None, limit: int) -
     if not offer.takes_work or ask.shape.missing(offer.labels):
         return 0
     free = offer.free
-    if hold is not None and ask.cap >= offer.next_end:
+    if hold is not None and ask.run_time_bound >= offer.next_end:
         free = free.plus(hold, -1)
     return free.count_fitting(ask.shape.needs, offer.capacity, limit)
 

@@ -6,8 +6,8 @@ whatever its queue. The slack limit is the same for all tasks, so the earliest s
 among those that moved up as well.
 
 Within a queue tasks are ranked by earliest start_by (to the second), higher priority, longer
-remaining path in their graph, shorter cap, lower id. This is the order within a tenant; between
-tenants, `duly.policy.turns` decides.
+remaining path in their graph, shorter expected run time (or cap, if none is known), lower id. This
+is the order within a tenant; between tenants, `duly.policy.turns` decides.
 
 Decision: docs/adr/0024-queue-in-shape.md.
 """
@@ -46,7 +46,7 @@ class Rankable(Protocol):
     @property
     def remaining_path(self) -> int: ...  # noqa: D102
     @property
-    def execution_cap(self) -> timedelta: ...  # noqa: D102
+    def expected_run_time(self) -> timedelta: ...  # noqa: D102
 
 
 class HoldCandidate(Protocol):
@@ -66,12 +66,12 @@ Task = TypeVar("Task", bound=Rankable)
 
 
 Rank = tuple[datetime, int, int, timedelta, int]
-"""start_by, negated priority, negated remaining path, execution cap, id."""
+"""start_by, negated priority, negated remaining path, expected run time, id."""
 
 
 def rank(task: Rankable) -> Rank:
     """Return the sort key of a task within its queue; the smallest goes first."""
-    return task.start_by, -task.priority, -task.remaining_path, task.execution_cap, task.id
+    return task.start_by, -task.priority, -task.remaining_path, task.expected_run_time, task.id
 
 
 def qualifies_for_hold(task: HoldCandidate, now: datetime) -> bool:

@@ -47,6 +47,7 @@ from duly.server.scheduling.leader_nudge import LeaderNudge
 from duly.server.scheduling.prioritizer import Prioritizer
 from duly.server.scheduling.reservations import Reservations
 from duly.server.scheduling.resource_manager import ResourceManager
+from duly.server.scheduling.run_times import RunTimes, learn
 from duly.server.scheduling.unplaceable import Unplaceable
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
@@ -93,6 +94,7 @@ class Components:
     marker: Marker
     pauser: Pauser
     submitter: Submitter
+    run_times: RunTimes
     updater: Updater
     replayer: Replayer
     downstream: DownstreamReplay
@@ -120,6 +122,7 @@ class Components:
             self.queue_manager,
             self.overdue_detector,
             self.submitter,
+            self.run_times,
             self.graph_operations,
             self.timekeeper,
             self.retention,
@@ -148,6 +151,7 @@ class _Core:
     rate_limiter: RateLimiter
     admission: AdmissionControl
     shapes: ShapeIds
+    run_times: RunTimes
 
 
 def build(database: Database, settings: Settings, store_url: str) -> Components:
@@ -155,7 +159,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Components:
     core = _core(database, settings)
     server_bus, sequencer, cluster_manager = core.server_bus, core.sequencer, core.cluster_manager
     submitter = _submitter(core)
-    occurrences = Occurrences(cluster_manager, sequencer, core.shapes)
+    occurrences = Occurrences(cluster_manager, sequencer, core.shapes, core.run_times)
     timekeeper = _timekeeper(core, occurrences)
     authenticator = Authenticator(database)
     for subscriber in (
@@ -196,7 +200,8 @@ def build(database: Database, settings: Settings, store_url: str) -> Components:
         marker=Marker(database, settings, core.queue_manager, core.polls, server_bus),
         pauser=pauser,
         submitter=submitter,
-        updater=Updater(database, core.shapes, core.leader_nudge),
+        run_times=core.run_times,
+        updater=Updater(database, core.shapes, core.run_times, core.leader_nudge),
         replayer=_replayer(core),
         downstream=DownstreamReplay(database, sequencer, submitter, settings.requests.batch_tasks),
         graph_operations=GraphOperations(
@@ -212,7 +217,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Components:
         logins=Logins(database, server_bus, passwords),
         log_store=log_store,
         retention=Retention(database, settings.retention, cluster_manager, log_store, object_store),
-        usage_recorder=UsageRecorder(database, settings.usage, cluster_manager),
+        usage_recorder=UsageRecorder(database, settings.usage, cluster_manager, learn),
         auditor=Auditor(database, settings, cluster_manager, core.queue_manager),
     )
 
@@ -256,6 +261,7 @@ def _core(database: Database, settings: Settings) -> _Core:
         rate_limiter=rate_limiter,
         admission=AdmissionControl(rate_limiter, BacklogLimit(database)),
         shapes=ShapeIds(database),
+        run_times=RunTimes(database),
     )
 
 
@@ -269,6 +275,7 @@ def _submitter(core: _Core) -> Submitter:
         core.rate_limiter,
         core.admission,
         core.shapes,
+        core.run_times,
     )
 
 
@@ -281,6 +288,7 @@ def _replayer(core: _Core) -> Replayer:
         core.rate_limiter,
         core.admission,
         core.shapes,
+        core.run_times,
     )
 
 

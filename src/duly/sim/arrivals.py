@@ -31,6 +31,9 @@ class StreamArrivals:
         self._shape_ids = shape_ids
         self._duration = duration
 
+    has_names = True
+    """Whether the class of a task is known when it arrives."""
+
     @property
     def total(self) -> int | None:
         """Return nothing: rates are random."""

@@ -46,6 +46,9 @@ class PastArrivals:
         self._tenant_ids = tenant_ids
         self._shape_ids = shape_ids
 
+    has_names = False
+    """The class of a task follows from its true run time, which no server could know."""
+
     @property
     def total(self) -> int | None:
         """Return the number of tasks."""

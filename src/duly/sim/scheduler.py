@@ -159,8 +159,8 @@ class Scheduler:
         for task, is_entitled in window:
             shape_id, tenant_id = task.shape_id, task.tenant_id
             may_hold = (is_entitled or tenant_id == lowest) and qualifies(task)
-            avoid, cap = task.avoid_node_id, task.execution_cap
-            yield task, Ask(task.id, shape_id, shapes[shape_id], avoid, cap, may_hold, tenant_id)
+            avoid, bound = task.avoid_node_id, task.run_time_bound
+            yield task, Ask(task.id, shape_id, shapes[shape_id], avoid, bound, may_hold, tenant_id)
 
     def _place(
         self, asks: Sequence[Ask], slots: Mapping[int, int], now: float

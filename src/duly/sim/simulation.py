@@ -19,6 +19,7 @@ from duly.policy.retry import DeadLetter, Retry, RetryPolicy
 from duly.sim.baselines import BASELINES, GlobalOrder
 from duly.sim.cluster import Cluster, Node
 from duly.sim.recorder import Recorder
+from duly.sim.run_times import RunTimes
 from duly.sim.scheduler import FairTurns, Round, Scheduler, TurnPolicy
 from duly.sim.subqueues import SubqueueKey, Waiting
 from duly.sim.task import EPOCH, SimTask, instant, second
@@ -60,6 +61,7 @@ class Simulation:
         self.waiting = Waiting(workload.shapes, _sort_key(policy))
         self.policy = self._policy(policy)
         self.recorder = Recorder(workload)
+        self._run_times = RunTimes()
         self.unfinished = 0
         """Tasks that have arrived and not ended."""
         self._scheduler = Scheduler(workload, self.cluster, self.waiting, self.policy)
@@ -92,6 +94,7 @@ class Simulation:
             world.advance(now)
             while arrival is not None and arrival.arrived <= now:
                 self.unfinished += 1
+                self._run_times.tell(arrival)
                 self._wait(arrival)
                 arrival = next(arrivals, None)
             self._schedule(now)
@@ -157,6 +160,8 @@ class Simulation:
         now = self.world.now
         self.cluster.end(task, node)
         self.recorder.record_attempt(task, started, now)
+        if self.workload.arrivals.has_names:
+            self._run_times.observe(task, now - started)
         if task.run_time <= task.execution_cap.total_seconds():
             self.unfinished -= 1
             self.recorder.record_end(task, now)

@@ -51,6 +51,9 @@ class TraceArrivals:
         self._shape_ids = shape_ids
         self._cpus_per_node = cpus_per_node
 
+    has_names = False
+    """The class of a job follows from its true run time, which no server could know."""
+
     @property
     def total(self) -> int | None:
         """Return the number of jobs."""

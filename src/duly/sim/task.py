@@ -32,6 +32,10 @@ class SimTask(msgspec.Struct, gc=False):
     failures: int = 0
     losses: int = 0
     avoid_node_id: int | None = None
+    expected_run_time: timedelta = timedelta.max
+    """What its rank depends on, as a server would know it when the task arrives."""
+    run_time_bound: timedelta = timedelta.max
+    """Within which it ends, very likely or by its cap."""
 
 
 def instant(seconds: float) -> datetime:

@@ -73,6 +73,9 @@ class TenantLoad(msgspec.Struct, frozen=True, kw_only=True):
 class Arrivals(Protocol):
     """Where tasks come from."""
 
+    has_names: bool
+    """Whether a class stands for the name of tasks, by which servers learn run times."""
+
     @property
     def total(self) -> int | None:
         """Return the number of tasks, if it is known beforehand."""

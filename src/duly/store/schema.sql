@@ -1403,6 +1403,8 @@ CREATE TABLE duly.live (
     remaining_path integer DEFAULT 0 NOT NULL,
     patience interval,
     latest_start timestamp with time zone,
+    expected_run_time interval,
+    run_time_bound interval,
     measured_token bigint,
     running_since timestamp with time zone,
     cpu_seconds real,
@@ -1550,6 +1552,16 @@ CREATE TABLE duly.reservations (
     created_at timestamp with time zone NOT NULL,
     expires_at timestamp with time zone
 );
+
+CREATE TABLE duly.run_times (
+    tenant_id integer NOT NULL,
+    name text NOT NULL,
+    samples bigint NOT NULL,
+    log_mean double precision NOT NULL,
+    log_deviation double precision NOT NULL,
+    updated_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000');
 
 CREATE TABLE duly.schedules (
     id bigint NOT NULL,
@@ -1929,6 +1941,9 @@ ALTER TABLE ONLY duly.quotas
 ALTER TABLE ONLY duly.reservations
     ADD CONSTRAINT reservations_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY duly.run_times
+    ADD CONSTRAINT run_times_pkey PRIMARY KEY (tenant_id, name);
+
 ALTER TABLE ONLY duly.schedules
     ADD CONSTRAINT schedules_pkey PRIMARY KEY (id);
 
@@ -2042,7 +2057,7 @@ CREATE INDEX live_running ON duly.live USING btree (incarnation_id, token) WHERE
 
 CREATE UNIQUE INDEX live_unique ON duly.live USING btree (tenant_id, unique_key) WHERE ((unique_key IS NOT NULL) AND ((unique_while = 'live'::text) OR (attempt = 0)));
 
-CREATE INDEX live_waiting ON duly.live USING btree (tenant_id, shape_id, start_by, ((- priority)), ((- remaining_path)), execution_cap, id) WHERE (status = 'waiting'::duly.status);
+CREATE INDEX live_waiting ON duly.live USING btree (tenant_id, shape_id, start_by, ((- priority)), ((- remaining_path)), COALESCE(expected_run_time, execution_cap), id) WHERE (status = 'waiting'::duly.status);
 
 CREATE INDEX login_attempts_by_time ON duly.login_attempts USING btree (full_at);
 
@@ -2229,6 +2244,8 @@ CREATE POLICY own_tenant ON duly.occurrences USING (((tenant_id = ( SELECT duly.
 
 CREATE POLICY own_tenant ON duly.reservations USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
+CREATE POLICY own_tenant ON duly.run_times USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
 CREATE POLICY own_tenant ON duly.schedules USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 CREATE POLICY own_tenant ON duly.stopping_attempts USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
@@ -2246,6 +2263,8 @@ CREATE POLICY own_tenant ON duly.usage USING (((tenant_id = ( SELECT duly.reques
 CREATE POLICY own_tenant ON duly.users USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 ALTER TABLE duly.reservations ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.run_times ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.schedules ENABLE ROW LEVEL SECURITY;
 

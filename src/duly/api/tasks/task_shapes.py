@@ -92,6 +92,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     tier: str | None
     resources: Amounts
     execution_cap: float
+    expected_run_time: float | None = None
+    """As learned from attempts at tasks of its name; null if nothing is known."""
     delay_tolerance: float
     run_at: datetime | None
     priority: int
@@ -243,6 +245,9 @@ def task(
         tier=view.tier,
         resources=amounts(view.needs),
         execution_cap=view.execution_cap.total_seconds(),
+        expected_run_time=None
+        if view.expected_run_time is None
+        else round(view.expected_run_time, 3),
         delay_tolerance=view.delay_tolerance.total_seconds(),
         run_at=view.run_at,
         priority=view.priority,
@@ -282,6 +287,7 @@ def new_task(
     credential: Credential,
     server: str,
     scheduling: SchedulingSettings,
+    expected_run_time: timedelta | None,
 ) -> Task:
     """Return a task that was just stored as JSON, without reading it back."""
     slack = spec.delay_tolerance if stored.status is Status.WAITING else None
@@ -302,6 +308,7 @@ def new_task(
         tier=spec.tier,
         resources=amounts(spec.resources),
         execution_cap=spec.execution_cap.total_seconds(),
+        expected_run_time=None if expected_run_time is None else expected_run_time.total_seconds(),
         delay_tolerance=spec.delay_tolerance.total_seconds(),
         run_at=spec.run_at,
         priority=spec.priority,

@@ -103,7 +103,10 @@ async def submit(request: Request) -> Response:
     if admitted.created and admitted.stored is not None:
         server = components.cluster_manager.name
         scheduling = components.settings.scheduling
-        body = task_shapes.new_task(spec, admitted.stored, credential, server, scheduling)
+        run_time = components.run_times.estimate(credential.tenant_id, spec.name)
+        body = task_shapes.new_task(
+            spec, admitted.stored, credential, server, scheduling, run_time.expected
+        )
         response = as_json(body, 201)
     else:
         status = 201 if admitted.created else 200

@@ -212,6 +212,7 @@ class Task(TypedDict):
     tier: str | None
     resources: Amounts
     execution_cap: float
+    expected_run_time: float | None
     delay_tolerance: float
     run_at: str | None
     priority: int

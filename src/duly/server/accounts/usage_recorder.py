@@ -10,6 +10,7 @@ Decision: docs/adr/0015-usage-ledger.md.
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from duly import clock
@@ -32,15 +33,25 @@ FIRST_SETTLE_DELAY_SECONDS = 0.005
 """The delay before checking again whether those transactions have ended; doubled each time."""
 
 
+BatchStep = Callable[[Connection, int, int], Awaitable[None]]
+"""Handles the attempts with numbers above one and up to another."""
+
+
 class UsageRecorder(Service):
     """Keeps the usage ledger up to date, shortly behind the attempts."""
 
     def __init__(
-        self, database: Database, settings: UsageSettings, cluster_manager: ClusterManager
+        self,
+        database: Database,
+        settings: UsageSettings,
+        cluster_manager: ClusterManager,
+        learn: BatchStep,
     ) -> None:
+        """Record usage; `learn` gets every attempt once, in the transaction that records it."""
         super().__init__(settings.interval)
         self._database = database
         self._cluster_manager = cluster_manager
+        self._learn = learn
         self._took = 0.0
         self._is_blocked = False
 
@@ -86,4 +97,5 @@ class UsageRecorder(Service):
             up_to = min(settled, above + ATTEMPTS_PER_BATCH)
             if up_to > above:
                 await usage.record(conn, TARIFF, above=above, up_to=up_to)
+                await self._learn(conn, above, up_to)
         return up_to < settled

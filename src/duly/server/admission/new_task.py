@@ -6,6 +6,7 @@ from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
 from duly.server.admission import idempotency
 from duly.server.admission.dependencies import STANDALONE, GraphPosition
+from duly.server.scheduling.run_times import RunTimes
 from duly.store.tasks.tasks import NewTask
 
 
@@ -19,6 +20,7 @@ def new_task(
     credential: Credential,
     spec: TaskSpec,
     shape_id: int,
+    run_times: RunTimes,
     *,
     is_limited: bool = False,
     position: GraphPosition = STANDALONE,
@@ -39,4 +41,5 @@ def new_task(
         has_dependants=position.has_dependants,
         graph_id=graph_id,
         inherited=position.inherited,
+        run_time=run_times.estimate(credential.tenant_id, spec.name),
     )

@@ -30,6 +30,7 @@ from duly.server.artifacts import artifact_references
 from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.offload import offload
 from duly.server.scheduling.leader_nudge import LeaderNudge
+from duly.server.scheduling.run_times import RunTimes
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.store.database import Connection, Database, Taken, Unstorable, confirm
@@ -72,6 +73,7 @@ class Submitter(Service):
         rate_limiter: RateLimiter,
         admission: AdmissionControl,
         shapes: ShapeIds,
+        run_times: RunTimes,
     ) -> None:
         super().__init__(settings.timeout)
         self._database = database
@@ -83,6 +85,7 @@ class Submitter(Service):
         self._batches = BatchStore(rate_limiter)
         self._admission = admission
         self._shapes = shapes
+        self._run_times = run_times
         self._queue = CommitQueue()
 
     async def submit(self, credential: Credential, spec: TaskSpec) -> Admitted:
@@ -120,7 +123,14 @@ class Submitter(Service):
             shape_id = await self._create_shape(spec)
         is_limited = rate_of(credential.plan) is not None
         request = self._queue.push(
-            new_task(self._sequencer.mint(), credential, spec, shape_id, is_limited=is_limited)
+            new_task(
+                self._sequencer.mint(),
+                credential,
+                spec,
+                shape_id,
+                self._run_times,
+                is_limited=is_limited,
+            )
         )
         # A plain timer: `asyncio.timeout` would cost several times as much for every request.
         timer = asyncio.get_running_loop().call_later(
@@ -304,7 +314,9 @@ class Submitter(Service):
             specs = [share_by_user(spec, fair_users=True, user_id=user) for spec in specs]
         shapes = await self._shapes.get_or_create(specs)
         ids = self._sequencer.mint_many(len(specs))
-        new = await offload(len(ids), _new_tasks, ids, credential, specs, shapes, links, graph)
+        new = await offload(
+            len(ids), _new_tasks, ids, credential, specs, shapes, self._run_times, links, graph
+        )
         server = self._cluster_manager.number
         try:
             async with self._database.writing_for(credential.tenant_id) as conn:
@@ -344,6 +356,7 @@ def _new_tasks(
     credential: Credential,
     specs: Sequence[TaskSpec],
     shapes: Sequence[int],
+    run_times: RunTimes,
     links: DependencyLinks | None,
     graph: NewGraph | None,
 ) -> list[NewTask]:
@@ -356,6 +369,7 @@ def _new_tasks(
             credential,
             spec,
             shape_id,
+            run_times,
             position=STANDALONE if links is None else links.position_of(index),
             graph_id=graph_id,
         )

@@ -15,6 +15,7 @@ from duly.server.artifacts import artifact_references
 from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.scheduling.leader_nudge import LeaderNudge
 from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
+from duly.server.scheduling.run_times import RunTimes
 from duly.server.sequencer import Sequencer
 from duly.store.accounts import tenants
 from duly.store.database import Connection, Database
@@ -34,6 +35,7 @@ class Replayer:
         rate_limiter: RateLimiter,
         admission: AdmissionControl,
         shapes: ShapeIds,
+        run_times: RunTimes,
     ) -> None:
         self._database = database
         self._cluster_manager = cluster_manager
@@ -42,6 +44,7 @@ class Replayer:
         self._rate_limiter = rate_limiter
         self._admission = admission
         self._shapes = shapes
+        self._run_times = run_times
 
     async def replay(self, credential: Credential, task_id: int, *, dead: bool = False) -> int:
         """Submit an ended task again as a new task linked to it; return the new id.
@@ -58,7 +61,7 @@ class Replayer:
         spec = replayed(old.spec, credential.plan, replay_of=task_id)
         spec = share_by_user(spec, fair_users=credential.fair_users, user_id=credential.user_id)
         (shape_id,) = await self._shapes.get_or_create([spec])
-        new = new_task(self._sequencer.mint(), credential, spec, shape_id)
+        new = new_task(self._sequencer.mint(), credential, spec, shape_id, self._run_times)
         is_key_used = partial(idempotency.is_key_used, self._database, credential, None)
         async with self._admission.admit(credential, 1, is_key_used, certainly_new=1) as entry:
             with unique_keys.violations_as_conflicts():

@@ -12,6 +12,7 @@ from duly.server.admission.shape_ids import ShapeIds
 from duly.server.artifacts import artifact_references
 from duly.server.lifecycle.replayer import read_spec
 from duly.server.scheduling.leader_nudge import LeaderNudge
+from duly.server.scheduling.run_times import RunTimes
 from duly.store.database import Database
 from duly.store.tasks import tasks
 
@@ -19,9 +20,16 @@ from duly.store.tasks import tasks
 class Updater:
     """Updates tasks, each under its row lock."""
 
-    def __init__(self, database: Database, shapes: ShapeIds, leader_nudge: LeaderNudge) -> None:
+    def __init__(
+        self,
+        database: Database,
+        shapes: ShapeIds,
+        run_times: RunTimes,
+        leader_nudge: LeaderNudge,
+    ) -> None:
         self._database = database
         self._shapes = shapes
+        self._run_times = run_times
         self._leader_nudge = leader_nudge
 
     async def update(
@@ -57,7 +65,10 @@ class Updater:
             ready_at = held.ready_at
             if "run_at" in changes:
                 ready_at = max(spec.run_at or held.now, held.now)
-            await tasks.update(conn, task_id, shape_id, spec, ready_at=ready_at, now=held.now)
+            run_time = self._run_times.estimate(credential.tenant_id, spec.name)
+            await tasks.update(
+                conn, task_id, shape_id, spec, ready_at=ready_at, now=held.now, run_time=run_time
+            )
             await tasks.add_event(
                 conn, task_id, credential.tenant_id, "updated", {"fields": sorted(changes)}
             )

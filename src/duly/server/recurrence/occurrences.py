@@ -28,6 +28,7 @@ from duly.server.recurrence.occurrence_admission import (
     unique_key_held,
 )
 from duly.server.recurrence.templates import OccurrenceSpec
+from duly.server.scheduling.run_times import RunTimes
 from duly.server.sequencer import Sequencer
 from duly.store.database import Connection
 from duly.store.tasks import edges, schedules, tasks
@@ -99,11 +100,16 @@ class Occurrences:
     """Stores the tasks and graphs of fire times on behalf of one server."""
 
     def __init__(
-        self, cluster_manager: ClusterManager, sequencer: Sequencer, shapes: ShapeIds
+        self,
+        cluster_manager: ClusterManager,
+        sequencer: Sequencer,
+        shapes: ShapeIds,
+        run_times: RunTimes,
     ) -> None:
         self._cluster_manager = cluster_manager
         self._sequencer = sequencer
         self._shapes = shapes
+        self._run_times = run_times
 
     async def fire(
         self,
@@ -174,7 +180,7 @@ class Occurrences:
         new = [
             task
             for occurrence in occurrences
-            for task in _new_tasks(occurrence, accounts, next_shape_id)
+            for task in _new_tasks(occurrence, accounts, next_shape_id, self._run_times)
         ]
         inserted = await self._insert(conn, new)
         refused = _refusals(new, inserted)
@@ -241,7 +247,10 @@ def _queued(
 
 
 def _new_tasks(
-    occurrence: NewOccurrence, accounts: Mapping[int, Account], shape_ids: Iterator[int]
+    occurrence: NewOccurrence,
+    accounts: Mapping[int, Account],
+    shape_ids: Iterator[int],
+    run_times: RunTimes,
 ) -> Iterator[NewTask]:
     template, links = occurrence.draft.template, occurrence.spec.links
     is_limited = rate_of(accounts[template.tenant_id].plan) is not None
@@ -261,6 +270,7 @@ def _new_tasks(
             has_dependants=part.has_dependants,
             inherited=part.inherited,
             graph_id=None if occurrence.graph is None else occurrence.graph.id,
+            run_time=run_times.estimate(template.tenant_id, spec.name),
         )
 
 

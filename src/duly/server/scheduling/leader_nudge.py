@@ -104,12 +104,15 @@ def _heads(new: Sequence[NewTask], stored: Sequence[StoredTask]) -> list[Head]:
             start_by=start_by,
             priority=task.spec.priority,
             remaining_path=task.inherited.remaining_path,
-            execution_cap=task.spec.execution_cap,
+            expected_run_time=task.run_time.expected or task.spec.execution_cap,
             avoid_node_id=None,
             delay_tolerance=min(
                 task.spec.delay_tolerance, task.inherited.tolerance or timedelta.max
             ),
             losses=0,
+            run_time_bound=min(
+                task.spec.execution_cap, task.run_time.bound or task.spec.execution_cap
+            ),
         )
         for task in new
         if (start_by := start_bys.get(task.id)) is not None

@@ -340,7 +340,7 @@ class ResourceManager(Service):
                 head.shape_id,
                 self._shapes[head.shape_id],
                 head.avoid_node_id,
-                head.execution_cap,
+                head.run_time_bound,
                 (is_entitled or head.tenant_id == lowest) and order.qualifies_for_hold(head),
                 head.tenant_id,
             )

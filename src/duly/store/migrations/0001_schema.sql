@@ -450,6 +450,9 @@ create table live (
     remaining_path       int not null default 0,
     patience             interval,
     latest_start         timestamptz,
+    -- What is known from earlier attempts at tasks of its name.
+    expected_run_time    interval,
+    run_time_bound       interval,
     -- What the node measures of an attempt that has run for a while: all that is known of it if
     -- the node is lost. Not indexed either.
     measured_token       bigint,
@@ -482,7 +485,8 @@ create table live (
 -- A subqueue (tenant and shape) in the order of rank. All of it is ascending, so that a reader can
 -- continue from any task: entries of tasks that have left stay in the index for a while.
 create index live_waiting on live (
-    tenant_id, shape_id, start_by, (-priority), (-remaining_path), execution_cap, id
+    tenant_id, shape_id, start_by, (-priority), (-remaining_path),
+    (coalesce(expected_run_time, execution_cap)), id
 ) where status = 'waiting';
 create index live_due on live (ready_at) where status = 'scheduled';
 -- Tokens only go up: whoever remembers how far it has read begins above that, and does not walk
@@ -542,6 +546,10 @@ comment on column live.remaining_path is
 comment on column live.patience is 'The least delay tolerance along the paths behind this task.';
 comment on column live.latest_start is
 'By when the task has to start for the sake of a `run_at` behind it.';
+comment on column live.expected_run_time is
+'How long an attempt is expected to run, when the task was submitted; null if nothing was known.';
+comment on column live.run_time_bound is
+'Within which time an attempt very likely ends; null if too little was known.';
 comment on column live.measured_token is
 'Whose measurements these are: another attempt''s are ignored.';
 
@@ -1136,6 +1144,27 @@ comment on function retry_terms is
 'Return what a task says about its retries. A function, so that statements which lock rows need no '
 'subquery on a partitioned table: PostgreSQL 18 can crash in one after it has checked a row again '
 'that changed while its lock was awaited.';
+
+create table run_times (
+    tenant_id      int not null,
+    name           text not null,
+    samples        bigint not null,
+    log_mean       float8 not null,
+    log_deviation  float8 not null,
+    updated_at     timestamptz not null,
+    primary key (tenant_id, name)
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
+comment on table run_times is
+'How long tasks of one name run, learned from ended attempts when their usage is booked.
+Section: Attempts and leases
+Written by: run_times, tenants
+Kept: the 1,000 names of a tenant that were updated last, until it is removed.';
+comment on column run_times.name is 'The name of the tasks.';
+comment on column run_times.samples is 'How many attempts there were.';
+comment on column run_times.log_mean is
+'A moving average of the natural logarithm of run times in seconds.';
+comment on column run_times.log_deviation is 'A moving average of the distance from it.';
 
 create table stopping_attempts (
     token           bigint primary key,
@@ -2581,6 +2610,7 @@ call isolate_tenants('keys');
 call isolate_tenants('live');
 call isolate_tenants('occurrences');
 call isolate_tenants('reservations');
+call isolate_tenants('run_times');
 call isolate_tenants('schedules');
 call isolate_tenants('stopping_attempts');
 call isolate_tenants('submissions');

@@ -106,7 +106,8 @@ with recursive heads as (
            from live
           where status = 'waiting'
             and (tenant_id, shape_id) > ($1, $2)
-          order by tenant_id, shape_id, start_by, -priority, -remaining_path, execution_cap, id
+          order by tenant_id, shape_id, start_by, -priority, -remaining_path,
+                   coalesce(expected_run_time, execution_cap), id
           limit 1)
         union all
         select next.*
@@ -117,7 +118,7 @@ with recursive heads as (
                  where status = 'waiting'
                    and (tenant_id, shape_id) > (heads.tenant_id, heads.shape_id)
                  order by tenant_id, shape_id, start_by, -priority, -remaining_path,
-                          execution_cap, id
+                          coalesce(expected_run_time, execution_cap), id
                  limit 1
                ) as next
      )

@@ -5,7 +5,7 @@
 -- scheduler reads. If the page is full, its last task is returned in any case: the next page begins
 -- after it. No more than $10 tasks are read, however many of them are marked. Takes no locks.
 --   $1 above this start_by, $2 up to this one; the task to begin after: $3 tenant_id, $4 shape_id,
---   $5 start_by, $6 priority, $7 remaining_path, $8 execution_cap, $9 id; $10 how many
+--   $5 start_by, $6 priority, $7 remaining_path, $8 expected run time, $9 id; $10 how many
 with recursive subqueues as (
         (select tenant_id, shape_id, start_by
            from live
@@ -29,7 +29,8 @@ with recursive subqueues as (
         select task.*
           from subqueues
          cross join lateral (
-                select id, tenant_id, shape_id, start_by, priority, remaining_path, execution_cap,
+                select id, tenant_id, shape_id, start_by, priority, remaining_path,
+                       coalesce(expected_run_time, execution_cap) as expected_run_time,
                        ready_at, delay_tolerance, patience
                   from live
                  where status = 'waiting'
@@ -37,7 +38,8 @@ with recursive subqueues as (
                    and shape_id = subqueues.shape_id
                    and start_by > $1
                    and start_by <= $2
-                   and (start_by, -priority, -remaining_path, execution_cap, id) > (
+                   and (start_by, -priority, -remaining_path,
+                        coalesce(expected_run_time, execution_cap), id) > (
                         case
                             when (subqueues.tenant_id, subqueues.shape_id) = ($3, $4) then $5
                             else $1::timestamptz
@@ -45,7 +47,7 @@ with recursive subqueues as (
                         -$6::int, -$7::int, $8::interval, $9::bigint
                        )
                  order by tenant_id, shape_id, start_by, -priority, -remaining_path,
-                          execution_cap, id
+                          coalesce(live.expected_run_time, execution_cap), id
                  limit $10
                ) as task
          where subqueues.start_by <= $2
@@ -63,7 +65,8 @@ with recursive subqueues as (
                ) as is_new
           from page
      )
-select n.id, n.tenant_id, n.shape_id, n.start_by, n.priority, n.remaining_path, n.execution_cap,
+select n.id, n.tenant_id, n.shape_id, n.start_by, n.priority, n.remaining_path,
+       n.expected_run_time,
        n.ready_at, least(n.delay_tolerance, n.patience) as delay_tolerance,
        n.is_new, n.number = $10 as is_last,
        task.on_overdue, shape.queue, tenant.plan

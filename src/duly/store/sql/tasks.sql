@@ -25,7 +25,7 @@ select id, key
      present as materialized (
         select t.id, t.removed_at is not null as is_gone
           from tenants t
-         where t.id = any($18::int[])
+         where t.id = any($20::int[])
          order by t.id
            for key share skip locked
      ),
@@ -36,16 +36,16 @@ select id, key
                 $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[],
                 $6::timestamptz[], $7::text[], $8::bytea[], $9::bigint[], $10::text[], $11::text[],
                 $12::int[], $13::boolean[], $14::bigint[], $15::text[], $16::int[],
-                $17::timestamptz[]
+                $17::timestamptz[], $18::interval[], $19::interval[]
                ) as each (
                 id, terms, payload, name, labels,
                 run_at, key, body_hash, replay_of, unique_key, unique_while,
                 blocked_by, has_dependants, graph_id, ref, remaining_path,
-                latest_start
+                latest_start, expected_run_time, run_time_bound
                )
           full join unnest(
-                $18::int[], $19::int[], $20::int[], $21::text[], $22::interval[],
-                $23::interval[], $24::int[], $25::text[], $26::int[], $27::boolean[], $28::interval[]
+                $20::int[], $21::int[], $22::int[], $23::text[], $24::interval[],
+                $25::interval[], $26::int[], $27::text[], $28::int[], $29::boolean[], $30::interval[]
                ) with ordinality as terms (
                 tenant_id, user_id, shape_id, tier, delay_tolerance,
                 execution_cap, max_attempts, on_lost, priority, is_limited, patience, number
@@ -77,20 +77,22 @@ select id, key
         select id, tenant_id, user_id, shape_id, name, tier, payload::json,
                coalesce(labels, '{}')::jsonb,
                delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
-               key, replay_of, unique_key, unique_while, graph_id, ref, $29, now
+               key, replay_of, unique_key, unique_while, graph_id, ref, $31, now
           from admitted
      ),
      queued as (
         insert into live (
                 id, tenant_id, shape_id, status, priority, ready_at, start_by,
                 delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while,
-                blocked_by, has_dependants, remaining_path, patience, latest_start
+                blocked_by, has_dependants, remaining_path, patience, latest_start,
+                expected_run_time, run_time_bound
                )
         select id, tenant_id, shape_id, status,
                priority, ready_at, start_by,
                delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while,
                coalesce(blocked_by, 0), coalesce(has_dependants, false),
-               coalesce(remaining_path, 0), patience, latest_start
+               coalesce(remaining_path, 0), patience, latest_start, expected_run_time,
+               run_time_bound
           from admitted
      )
 
@@ -101,7 +103,7 @@ select id, now as submitted_at, ready_at, start_by, status,
        null::bigint as burst, null::timestamptz as filled_at, null::bigint as held_by,
        null::int as gone
   from admitted
- where $30::boolean
+ where $32::boolean
  union all
 select null, null, null, null, null, null, null, null, null, null, null, id
   from present
@@ -111,7 +113,7 @@ select null, null, null, null, null, null, null, null, null, null, null, id
 -- Lock the buckets of limited tenants, and compute the tokens of each.
      locked as materialized (
         select b.tenant_id, b.tokens, b.filled_at, p.tasks_per_hour, p.burst
-          from unnest($31::int[]) as limited (tenant_id)
+          from unnest($33::int[]) as limited (tenant_id)
           join buckets b on b.tenant_id = limited.tenant_id
           join tenants t on t.id = limited.tenant_id
           join plans p on p.name = t.plan
@@ -168,9 +170,10 @@ select null, null, null, null, null,
 --   arrays, one value per task: $1 ids, $2 numbers of their terms, $3 payloads, $4 names,
 --   $5 labels, $6 run_at, $7 idempotency keys, $8 hashes of the bodies, $9 replay_of, $10 unique keys,
 --   $11 unique_while, $12 blocked_by, $13 has_dependants, $14 graph ids, $15 refs,
---   $16 remaining_path, $17 latest_start; one value per terms: $18 tenant ids, $19 user ids,
---   $20 shape ids, $21 tiers, $22 delay_tolerance, $23 execution_cap, $24 max_attempts,
---   $25 on_lost, $26 priorities, $27 is_limited, $28 patience; then $29 admitted_by, $30 whether
+--   $16 remaining_path, $17 latest_start,
+--   $18 expected_run_time, $19 run_time_bound; one value per terms: $20 tenant ids, $21 user ids,
+--   $22 shape ids, $23 tiers, $24 delay_tolerance, $25 execution_cap, $26 max_attempts,
+--   $27 on_lost, $28 priorities, $29 is_limited, $30 patience; then $31 admitted_by, $32 whether
 --   to return the tasks
 with
 -- _sent
@@ -188,10 +191,11 @@ with
 --   arrays, one value per task: $1 ids, $2 numbers of their terms, $3 payloads, $4 names,
 --   $5 labels, $6 run_at, $7 idempotency keys, $8 hashes of the bodies, $9 replay_of, $10 unique keys,
 --   $11 unique_while, $12 blocked_by, $13 has_dependants, $14 graph ids, $15 refs,
---   $16 remaining_path, $17 latest_start; one value per terms: $18 tenant ids, $19 user ids,
---   $20 shape ids, $21 tiers, $22 delay_tolerance, $23 execution_cap, $24 max_attempts,
---   $25 on_lost, $26 priorities, $27 is_limited, $28 patience; then $29 admitted_by, $30 whether
---   to return the tasks, $31 limited tenants in
+--   $16 remaining_path, $17 latest_start,
+--   $18 expected_run_time, $19 run_time_bound; one value per terms: $20 tenant ids, $21 user ids,
+--   $22 shape ids, $23 tiers, $24 delay_tolerance, $25 execution_cap, $26 max_attempts,
+--   $27 on_lost, $28 priorities, $29 is_limited, $30 patience; then $31 admitted_by, $32 whether
+--   to return the tasks, $33 limited tenants in
 --   ascending order
 with
 -- _sent
@@ -233,10 +237,11 @@ with
 --   arrays, one value per task: $1 ids, $2 numbers of their terms, $3 payloads, $4 names,
 --   $5 labels, $6 run_at, $7 idempotency keys, $8 hashes of the bodies, $9 replay_of, $10 unique keys,
 --   $11 unique_while, $12 blocked_by, $13 has_dependants, $14 graph ids, $15 refs,
---   $16 remaining_path, $17 latest_start; one value per terms: $18 tenant ids, $19 user ids,
---   $20 shape ids, $21 tiers, $22 delay_tolerance, $23 execution_cap, $24 max_attempts,
---   $25 on_lost, $26 priorities, $27 is_limited, $28 patience; then $29 admitted_by, $30 whether
---   to return the tasks, $31 limited tenants in
+--   $16 remaining_path, $17 latest_start,
+--   $18 expected_run_time, $19 run_time_bound; one value per terms: $20 tenant ids, $21 user ids,
+--   $22 shape ids, $23 tiers, $24 delay_tolerance, $25 execution_cap, $26 max_attempts,
+--   $27 on_lost, $28 priorities, $29 is_limited, $30 patience; then $31 admitted_by, $32 whether
+--   to return the tasks, $33 limited tenants in
 --   ascending order
 with
 -- _sent
@@ -398,7 +403,7 @@ select status, ready_at, duly.now() as now
 -- Change the spec of a task that has not started; its live row is locked.
 --   $1 id, $2 shape_id, $3 name, $4 tier, $5 payload, $6 labels, $7 delay_tolerance,
 --   $8 execution_cap, $9 max_attempts, $10 on_lost, $11 priority, $12 run_at, $13 ready_at,
---   $14 now, $15 unique_key, $16 unique_while
+--   $14 now, $15 unique_key, $16 unique_while, $17 expected_run_time, $18 run_time_bound
 with kept as (
         update tasks
            set shape_id = $2, name = $3, tier = $4, payload = $5::text::json,
@@ -417,6 +422,8 @@ update live
        priority = $11,
        unique_key = $15,
        unique_while = $16,
+       expected_run_time = $17,
+       run_time_bound = $18,
        ready_at = $13,
        start_by = start_by_of($13::timestamptz, $7, patience, latest_start),
        status = (case

@@ -194,6 +194,11 @@ with gone as (
          where r.tenant_id = gone.id
         returning r.id
      ),
+     run_times_gone as (
+        delete from run_times r
+         using gone
+         where r.tenant_id = gone.id
+     ),
      schedules_gone as (
         delete from schedules s
          using gone

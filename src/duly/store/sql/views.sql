@@ -191,6 +191,13 @@ select task.*
                case when l.id is null then e.exit_code else a.exit_code end as exit_code,
                case when l.id is null then e.reason else l.reason end as reason,
                a.cpu_seconds, a.peak_memory_mb, a.wall_seconds,
+               coalesce(
+                extract(epoch from l.expected_run_time)::float8,
+                (select exp(r.log_mean)
+                   from run_times r
+                  where r.tenant_id = t.tenant_id
+                    and r.name = t.name)
+               ) as expected_run_time,
                case
                    when l.progress_token = l.token
                    then json_build_object(
@@ -303,9 +310,10 @@ select count(*)::int
                          and other.status = 'waiting'
                          and (
                             other.start_by, -other.priority, -other.remaining_path,
-                            other.execution_cap, other.id
+                            coalesce(other.expected_run_time, other.execution_cap), other.id
                          ) < (
-                            me.start_by, -me.priority, -me.remaining_path, me.execution_cap, me.id
+                            me.start_by, -me.priority, -me.remaining_path,
+                            coalesce(me.expected_run_time, me.execution_cap), me.id
                          )
                          and other.start_by <= me.start_by
          where me.id = $2

@@ -23,7 +23,7 @@ class Cursor(NamedTuple):
     start_by: datetime
     priority: int
     remaining_path: int
-    execution_cap: timedelta
+    expected_run_time: timedelta
     id: int
 
 

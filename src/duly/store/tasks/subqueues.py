@@ -21,11 +21,14 @@ class Head(msgspec.Struct, frozen=True):
     start_by: datetime
     priority: int
     remaining_path: int
-    execution_cap: timedelta
+    expected_run_time: timedelta
+    """As learned from tasks of its name, or else its execution cap."""
     avoid_node_id: int | None
     delay_tolerance: timedelta
     """The smaller of its own tolerance and that of its downstream tasks."""
     losses: int
+    run_time_bound: timedelta
+    """Within which it ends: very likely, if that was learned, or else by its execution cap."""
 
 
 class HeadRange(NamedTuple):
@@ -56,7 +59,7 @@ async def read_heads(conn: Connection, ranges: Mapping[tuple[int, int], HeadRang
         empty_if_all_none([None if span.most == 1 else span.most for span in ranges.values()]),
         empty_if_all_none([head and head.priority for head in cursors]),
         empty_if_all_none([head and head.remaining_path for head in cursors]),
-        empty_if_all_none([head and head.execution_cap.total_seconds() for head in cursors]),
+        empty_if_all_none([head and head.expected_run_time.total_seconds() for head in cursors]),
         empty_if_all_none([head and head.id for head in cursors]),
     )
     return read_as(Head, rows)

@@ -14,6 +14,7 @@ import msgspec
 
 from duly.model.bucket import Bucket, Rate
 from duly.model.graph import NOTHING_INHERITED, InheritedUrgency
+from duly.model.run_time import NO_ESTIMATE, RunTimeEstimate
 from duly.model.shape import Shape
 from duly.model.task import Status, TaskSpec
 from duly.store.database import Connection, empty_if_all_none, load_statements
@@ -37,6 +38,7 @@ class NewTask(msgspec.Struct, frozen=True):
     has_dependants: bool = False
     graph_id: int | None = None
     inherited: InheritedUrgency = NOTHING_INHERITED
+    run_time: RunTimeEstimate = NO_ESTIMATE
 
 
 class StoredTask(msgspec.Struct, frozen=True):
@@ -152,6 +154,8 @@ async def insert(
         empty_if_all_none([spec.ref for spec in specs]),
         empty_if_all_none([task.inherited.remaining_path or None for task in tasks]),
         empty_if_all_none([task.inherited.start_by for task in tasks]),
+        empty_if_all_none([task.run_time.expected for task in tasks]),
+        empty_if_all_none([task.run_time.bound for task in tasks]),
         *map(list, zip(*common, strict=True)),
         server,
         returning,
@@ -238,6 +242,7 @@ async def update(
     *,
     ready_at: datetime,
     now: datetime,
+    run_time: RunTimeEstimate,
 ) -> None:
     """Store the new specification of a locked task that has not started."""
     await conn.execute(
@@ -258,6 +263,8 @@ async def update(
         now,
         spec.unique and spec.unique.key,
         spec.unique and spec.unique.holds_while,
+        run_time.expected,
+        run_time.bound,
     )
 
 

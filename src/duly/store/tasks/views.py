@@ -57,6 +57,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     delay_tolerance: timedelta
     execution_cap: timedelta
+    expected_run_time: float | None
+    """In seconds: as it was when the task was stored, or of its name now."""
     max_attempts: int
     on_lost: OnLost
     is_overdue: bool
