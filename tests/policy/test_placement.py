@@ -1,6 +1,7 @@
 """Which node takes which task."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,8 +51,44 @@ def test_the_fullest_node_that_fits_is_filled_first():
     assert place([ask(1)], [node(1), node(2, used=1000)]) == [Placement(1, 20)]
 
 
-def test_a_light_task_leaves_a_heavy_machine_alone():
-    assert place([ask(1)], [node(1, cpu=64_000, memory=512_000), node(2)]) == [Placement(1, 20)]
+@pytest.mark.parametrize("used", [0, 32_000, 63_000])
+def test_a_light_task_leaves_a_heavy_machine_alone_however_full_it_is(used):
+    heavy = node(1, cpu=64_000, memory=512_000, used=used)
+    assert place([ask(1)], [heavy, node(2)]) == [Placement(1, 20)]
+
+
+def test_a_light_task_takes_a_heavy_machine_when_no_light_one_fits():
+    heavy = node(1, cpu=64_000, memory=512_000)
+    light = node(2, used=1600)
+    assert place([ask(1), ask(2, 400)], [heavy, light]) == [Placement(1, 10), Placement(2, 20)]
+
+
+def test_a_task_without_need_of_a_gpu_leaves_machines_with_one_to_those_that_have():
+    special, plain = node(1, extra={"gpu": 2}, used=1000), node(2, cpu=4000)
+    asks = [ask(1), ask(2, extra={"gpu": 1})]
+    assert place(asks, [special, plain]) == [Placement(1, 20), Placement(2, 10)]
+
+
+def test_machines_of_one_type_that_differ_a_little_are_filled_one_after_another():
+    first, second = node(1, 8000, 32_100, used=4000), node(2, 8000, 31_900)
+    assert place([ask(1)], [first, second]) == [Placement(1, 10)]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 4, 16, 64]), st.floats(0, 1)), min_size=1, max_size=8),
+    st.sampled_from([250, 500, 1000]),
+)
+def test_no_light_task_takes_a_heavy_machine_while_a_light_one_fits(nodes, cpu):
+    offers = [
+        node(number, cores * 1000, cores * 4096, used=int(cores * 1000 * used))
+        for number, (cores, used) in enumerate(nodes, 1)
+    ]
+    fitting = [offer for offer in offers if offer.free.cpu_milli >= cpu]
+    placed = place([ask(1, cpu)], offers)
+    sizes = {offer.incarnation_id: offer.capacity.cpu_milli for offer in offers}
+    assert [sizes[one.incarnation] for one in placed] == [
+        min(offer.capacity.cpu_milli for offer in fitting) for _ in fitting[:1]
+    ]
 
 
 def test_a_retry_goes_to_another_node_if_one_fits():

@@ -1,7 +1,8 @@
 """Decides which node takes which task: filter, score, place.
 
-The filter explains why a node cannot take a task. The score is best fit: the node that the task
-fills most, so that large gaps stay open for large tasks. Work is done per shape: adjacent tasks
+The filter explains why a node cannot take a task. The score prefers light nodes, and among nodes of
+one size is best fit: the node that the task fills most, so that large gaps stay open for large
+tasks. Work is done per shape: adjacent tasks
 with the same ask are placed together, and once a shape fits nowhere, its other tasks are skipped.
 
 On full nodes small tasks would take every gap and a large one would starve. So a task that
@@ -15,8 +16,10 @@ keep room. Holds are recomputed every round; a node with a hold does not fill up
 stays the nearest.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import cache
 
 import msgspec
 
@@ -222,8 +225,28 @@ def reasons_against(shape: Shape, offer: Offer) -> list[str]:
     return [f"busy: {format_amount(kind, amount)} short" for kind, amount in busy.items()]
 
 
-def score(ask: Ask, offer: Offer) -> tuple[bool, int, float, int]:
-    """Prefer a node other than `avoid_node`, then a healthy one, then the one filled most."""
-    used = offer.capacity.plus(offer.free, -1).plus(ask.shape.needs)
-    is_another = offer.node_id != ask.avoid_node
-    return is_another, -offer.penalty, used.share_of(offer.capacity), -offer.node_id
+def score(ask: Ask, offer: Offer) -> tuple[bool, int, int, int, float, int]:
+    """Prefer another node than `avoid_node`, a healthy one, a light one, then the one filled most.
+
+    A node is the lighter, the fewer special kinds it has that the task does not need, such as GPUs,
+    and then the smaller it is.
+    """
+    capacity, needs = offer.capacity, ask.shape.needs
+    used = capacity.plus(offer.free, -1).plus(needs)
+    return (
+        offer.node_id != ask.avoid_node,
+        -offer.penalty,
+        -len(capacity.extra.keys() - needs.extra.keys()) if capacity.extra else 0,
+        -_size_class(capacity.cpu_milli, capacity.memory_mb),
+        used.share_of(capacity),
+        -offer.node_id,
+    )
+
+
+@cache
+def _size_class(cpu_milli: int, memory_mb: int) -> int:
+    """Return the size of a node to a power of two, a core being worth 4 GiB of memory.
+
+    Machines of one type differ by some memory, and should be filled one after another.
+    """
+    return round(math.log2(max(cpu_milli / 1000 + memory_mb / 4096, 0.001)))
