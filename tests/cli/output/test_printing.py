@@ -199,6 +199,12 @@ def test_the_delay_tolerance_tells_what_becomes_of_an_overdue_task(changes, text
     assert dict(task_details(task(**changes), NOW))["delay tolerance"] == text
 
 
+@pytest.mark.parametrize(("expected", "text"), [(None, None), (83.26, "1 min 23 s")])
+def test_the_expected_run_time_is_shown_if_it_is_known(expected, text):
+    shown = dict(task_details(task(expected_run_time=expected), NOW))
+    assert shown.get("expected run time") == text
+
+
 def test_a_clean_audit_is_one_line():
     at = (NOW - timedelta(seconds=12)).isoformat()
     assert audit_lines(whole()) == [("audit", "not yet")]

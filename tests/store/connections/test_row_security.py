@@ -40,6 +40,7 @@ ROWS = {
     "1, 0, null, now(), now(), null, now(), null)",
     "events": "insert into events (task_id, tenant_id, at, kind) "
     "values ({tenant} + 100, {tenant}, now(), 'said')",
+    "run_times": "insert into run_times values ({tenant}, 'name', 1, 0, 0, now())",
     "dead_letters": "insert into dead_letters values ({tenant} + 100, {tenant}, 'failed', now())",
     "submissions": "insert into submissions "
     "values ({tenant}, 'key', 'x', {tenant} + 100, null, now())",

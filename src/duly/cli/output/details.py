@@ -59,7 +59,7 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "queue", task.get("queue") or ""
     yield "delay tolerance", _delay_tolerance(task)
     if (expected := task.get("expected_run_time")) is not None:
-        yield "expected run time", format_duration(timedelta(seconds=_rounded(expected)))
+        yield "expected run time", format_duration(timedelta(seconds=expected))
     yield "execution cap", format_duration(timedelta(seconds=task["execution_cap"]))
     yield "labels", "\n".join(f"{name}={value}" for name, value in task["labels"].items())
     yield "requires", "\n".join(f"{name}={value}" for name, value in task["requires"].items())
@@ -180,11 +180,6 @@ def _counts(counts: Mapping[str, object], names: tuple[str, ...]) -> str:
 
 def _text(task: Mapping[str, Any], name: str) -> str | None:
     return task.get(name)
-
-
-def _rounded(seconds: float) -> float:
-    """Return seconds to two digits, or whole ones: an estimate is no more accurate."""
-    return round(seconds) if seconds >= 10 else float(f"{seconds:.2g}")
 
 
 def _delay_tolerance(task: Task) -> str:
