@@ -13,7 +13,7 @@ import pytest
 
 from duly import clock
 from duly.server import components
-from duly.server.lifecycle import graph_operations
+from duly.server.lifecycle import graph_operations, overdue_detector
 from duly.store.database import _initialize
 from tests.interleavings import (
     capacity_invariants,
@@ -21,6 +21,7 @@ from tests.interleavings import (
     evidence,
     graph_invariants,
     node_invariants,
+    overdue_invariants,
     pause_invariants,
     schedule_invariants,
     task_invariants,
@@ -42,6 +43,7 @@ INVARIANTS = (
     *graph_invariants.INVARIANTS,
     *node_invariants.INVARIANTS,
     *pause_invariants.INVARIANTS,
+    *overdue_invariants.INVARIANTS,
     *capacity_invariants.INVARIANTS,
     *tenant_invariants.INVARIANTS,
     *schedule_invariants.INVARIANTS,
@@ -55,6 +57,7 @@ TIME_STEPS_BY_THEME = {
     "reservations": (0.5, 1.0, 2.0),
     "reservation changes": (0.5, 1.0, 2.0),
     "unplaceable": (0.5, 1.0),
+    "overdue": (0.5, 1.0, 2.0),
 }
 """Themes with other steps: longer than the term of a leader, shorter than a reservation, or too
 short to lose a node."""
@@ -99,6 +102,8 @@ class Explorer:
         world = World(self._database, self._monitor, rng)
         self._monkeypatch.setattr(clock, "monotonic", world.monotonic)
         self._monkeypatch.setattr(graph_operations, "TASKS_PER_BATCH", rng.choice((1, 2)))
+        self._monkeypatch.setattr(overdue_detector, "TASKS_PER_PAGE", rng.choice((1, 3)))
+        self._monkeypatch.setattr(overdue_detector, "FULL_PASS_INTERVAL", timedelta(0))
         self._monkeypatch.setattr(components, "Random", lambda: Random(rng.random()))
         await world.begin()
         await tenants.prepare(self._monitor)

@@ -13,7 +13,7 @@ from duly.server.recurrence.occurrences import NewOccurrence
 from duly.store.accounts import buckets
 from duly.store.attempts import leases, stopping_attempts
 from duly.store.fleet import fleet_snapshot, nodes, reservations, servers
-from duly.store.tasks import graph_operations, schedules, tasks
+from duly.store.tasks import graph_operations, overdue, schedules, tasks
 from duly.store.tasks.edges import NewEdge
 from tests.interleavings.explorer import mutated_function
 
@@ -283,6 +283,20 @@ MUTANTS = {
     "a task that is being updated is failed as unplaceable": (
         "unplaceable",
         mutated_statement(leases, "lock_unplaceable", ("for update skip locked", "")),
+    ),
+    "a task that got more time is cancelled as overdue": (
+        "overdue",
+        mutated_schema_function(
+            "cancel_overdue",
+            (
+                "and duly.overdue_at(l.start_by, l.ready_at, l.delay_tolerance, l.patience) <= at",
+                "",
+            ),
+        ),
+    ),
+    "a wait is marked as overdue again": (
+        "overdue",
+        mutated_statement(overdue, "read_page", ("and e.kind = 'overdue'", "and false")),
     ),
     "a capacity override does not fence leases that were decided before": (
         "overrides",

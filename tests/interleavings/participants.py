@@ -15,6 +15,7 @@ from duly.server.delivery.polls import Polls
 from duly.server.lifecycle.canceller import Canceller
 from duly.server.lifecycle.graph_operations import GraphOperations
 from duly.server.lifecycle.marker import Marker
+from duly.server.lifecycle.overdue_detector import OverdueDetector
 from duly.server.lifecycle.pauser import Pauser
 from duly.server.lifecycle.queue_manager import QueueManager
 from duly.server.lifecycle.updater import Updater
@@ -56,6 +57,7 @@ class Server:
     plans: Plans
     timekeeper: Timekeeper
     schedules: Schedules
+    overdue_detector: OverdueDetector
     busy: set[str] = field(default_factory=set)
 
 
@@ -81,6 +83,7 @@ def make_server(name: str, database: SteppedDatabase) -> Server:
         components.plans,
         components.timekeeper,
         components.schedules,
+        components.overdue_detector,
     )
 
 

@@ -20,9 +20,17 @@ LOOPS = (
     "repair",
     "fire",
     "continue operations",
+    "detect overdue",
 )
-LEADER_LOOPS = ("place", "fail unplaceable", "sweep", "fire", "continue operations")
-TASK_OPERATIONS = ("cancel", "mark", "update", "resize", "pause", "resume")
+LEADER_LOOPS = (
+    "place",
+    "fail unplaceable",
+    "sweep",
+    "fire",
+    "continue operations",
+    "detect overdue",
+)
+TASK_OPERATIONS = ("cancel", "mark", "update", "resize", "pause", "resume", "hurry")
 AGENT_OPERATIONS = ("poll", "report", "heartbeat", "stop", "leave", "join")
 NODE_OPERATIONS = ("drain", "remove", "override", "reserve")
 RESERVATION_OPERATIONS = ("change", "release")
@@ -79,6 +87,8 @@ WEIGHTS = {
     "cancel occurrence": 0.02,
     "pause": 0.2,
     "resume": 0.2,
+    "hurry": 0.1,
+    "detect overdue": 0.1,
 }
 UNRELATED_TO_SCHEDULES = (
     "place",
@@ -116,6 +126,8 @@ THEMES: dict[str, dict[str, float]] = {
         "sweep": 2,
     }
     | {"submit graph": 8, "graph operation": 10, "submit": 0.3, "batch": 0.3},
+    "overdue": {"hurry": 150, "detect overdue": 250, "place": 0.5, "pause": 5, "resume": 10}
+    | {"submit downstream": 4, "report": 2, "poll": 2, "sweep": 2, "time": 3},
     "changes": {"cancel": 6, "update": 12, "poll": 0.3},
     "cancels": {"cancel": 10, "report": 3, "poll": 2, "sweep": 2},
     "marks": {"mark": 60, "batch": 4, "poll": 2, "after": 2, "reserve": 4, "cancel": 0.3},
@@ -361,6 +373,7 @@ def _loop(world: World, driver: Driver, server: Server, kind: str) -> None:
         "repair": lambda: world.repair(server),
         "fire": lambda: schedules.fire(world, server),
         "continue operations": server.graph_operations.tick,
+        "detect overdue": server.overdue_detector.tick,
     }[kind]
     if kind in LEADER_LOOPS and server.cluster_manager.term is None:
         return

@@ -229,6 +229,15 @@ class World:
         }[field]
         await self._change(server, task, field, value)
 
+    async def hurry(self, server: Server, task: int) -> None:
+        """Change how long a task may wait, and what happens then."""
+        changes = {
+            "delay_tolerance": self.rng.choice((0, 1, 2, 600)),
+            "on_overdue": self.rng.choice(("wait", "cancel")),
+        }
+        await server.updater.update(CLIENT, task, changes)
+        self.has_changed = True
+
     async def resize(self, server: Server, task: int) -> None:
         await self._change(server, task, "tier", self.rng.choice(TIERS))
 

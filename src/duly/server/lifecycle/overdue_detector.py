@@ -33,6 +33,8 @@ TASKS_PER_PAGE = 500
 OVERLAP = timedelta(seconds=10)
 """How far a pass goes back behind the one before: a task may be committed that much after its
 start_by was computed."""
+DUTY_DIVISOR = 10
+"""The detector takes at most this part of the time: enough to mark 1,000 tasks a second."""
 PAGE_INTERVAL = timedelta(milliseconds=50)
 FULL_PASS_INTERVAL = timedelta(minutes=1)
 FULL_PASS_DIVISOR = 20
@@ -62,7 +64,7 @@ class OverdueDetector(Service):
         self._database = database
         self._cluster_manager = cluster_manager
         self._canceller = canceller
-        self._duty_cycle = DutyCycle(timedelta(0), FULL_PASS_INTERVAL)
+        self._duty_cycle = DutyCycle(timedelta(0), FULL_PASS_INTERVAL, DUTY_DIVISOR)
         self._term: Term | None = None
         self._pass: _Pass | None = None
         self._passed_to = BEGINNING_OF_TIME
@@ -76,10 +78,15 @@ class OverdueDetector(Service):
             self._term, self._pass, self._next_full_pass_at = term, None, 0.0
         if term is None or not self._duty_cycle.is_due:
             return False
-        with self._duty_cycle.step():
-            found = await self._read_page()
-            if found:
-                await self._handle(term, found)
+        try:
+            with self._duty_cycle.step():
+                found = await self._read_page()
+                if found:
+                    await self._handle(term, found)
+        except BaseException:
+            # What was read, and perhaps not marked, is read again.
+            self._pass, self._next_full_pass_at = None, 0.0
+            raise
         return False
 
     def pause(self) -> timedelta:
