@@ -41,6 +41,8 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     """How long before its start_by a task moves ahead of tasks with more slack."""
     peak_percent: int = 80
     """Percentage of the scarcest resource in use above which off_peak tasks do not start."""
+    promote_retries: bool = True
+    """Whether a failed task is retried in the queue of the next higher level."""
     misfire_after: timedelta = timedelta(seconds=60)
     """How late a fire time may be before it counts as missed."""
 

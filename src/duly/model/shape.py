@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from duly.model.queue import Queue
 from duly.model.resources import Resources
 
 
@@ -31,7 +30,7 @@ class Shape(msgspec.Struct, frozen=True):
     needs: Resources
     requires: dict[str, str] = {}
     concurrency: Concurrency | None = None
-    queue: Queue | None = None
+    queue: str | None = None
     """The queue of its tasks until their slack runs out; None is `delayable`."""
     user_id: int | None = None
     """The user of its tasks, if the users of their tenant divide its fair share."""

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from duly.model.graph import Dependency
-from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
 
@@ -196,7 +195,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     ref: str | None = None
     """The name by which tasks of the same request depend on it."""
     depends_on: list[Dependency] = []
-    queue: Queue | None = None
+    queue: str | None = None
     """The requested queue, or `periodic` for an occurrence of a schedule."""
     user_id: int | None = None
     """Its user, if the users of its tenant divide the tenant's fair share; 0 for a key without."""

@@ -61,6 +61,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a task's cpu is capped at its request even on idle processors."""
     known_tiers: Mapping[str, Resources] = TIERS
     """The resources of each tier: built-in, an administrator's, and the tenant's own."""
+    known_queues: Mapping[str, bool] = {}
+    """Administrators' queues, and whether each is off-peak."""
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):

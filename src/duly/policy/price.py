@@ -5,7 +5,8 @@ was granted for as long as it ran, whether it used it or not. The sum is multipl
 for urgency: a task that tolerates delay can be moved to quiet hours and costs less.
 
 Urgency follows from the requested queue and the delay tolerance: `urgent` pays the urgent rate
-whatever its tolerance, and `off_peak` is one band cheaper if the task tolerates any delay.
+whatever its tolerance, and `off_peak` is one band cheaper if the task tolerates any delay. In an
+administrator's queue, and for a retry that was moved to a higher one, the tolerance alone counts.
 `count_usage`, which sums usage in PostgreSQL, implements the same rule.
 """
 
@@ -34,13 +35,13 @@ PRICE_QUANTUM = Decimal("0.000001")
 
 
 def band_of(
-    delay_tolerance: timedelta, queue: Queue | None = None, tariff: Tariff = TARIFF
+    delay_tolerance: timedelta, queue: str | None = None, tariff: Tariff = TARIFF
 ) -> TariffBand:
     """Return the tariff band of a task, by its requested queue and its delay tolerance."""
-    if queue is Queue.URGENT:
+    if queue == Queue.URGENT:
         return tariff.bands[0]
     reached = sum(band.min_tolerance <= delay_tolerance for band in tariff.bands)
-    if queue is Queue.OFF_PEAK and reached > 1:
+    if queue == Queue.OFF_PEAK and reached > 1:
         reached = min(reached + 1, len(tariff.bands))
     return tariff.bands[reached - 1]
 

@@ -1,9 +1,10 @@
 """Decides the order in which waiting tasks are served.
 
-First by queue: tasks submitted as `urgent`, tasks whose slack has nearly run out, occurrences of
-schedules, everything else, and `off_peak` tasks. A task moves up when its slack runs out,
-whatever its queue. The slack limit is the same for all tasks, so the earliest start_by goes first
-among those that moved up as well.
+First by queue: tasks submitted as `urgent`, tasks whose slack has nearly run out, and then by the
+level of the queue: occurrences of schedules, everything else, and `off_peak` tasks, with
+administrators' queues between them. A task moves up when its slack runs out, whatever its queue.
+The slack limit is the same for all tasks, so the earliest start_by goes first among those that
+moved up as well. Whether a queue may start tasks at all, `duly.policy.queue_room` decides.
 
 Within a queue tasks are ranked by earliest start_by (to the second), higher priority, longer
 remaining path in their graph, shorter expected run time (or cap, if none is known), lower id. This
@@ -19,14 +20,14 @@ from math import inf
 from typing import Protocol, TypeVar
 
 from duly.model.node import Offer
-from duly.model.queue import Queue
+from duly.model.queue import BUILT_IN_QUEUES, URGENT_LEVEL, Queue, QueueDefinitions
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.policy.limits import Budget
 from duly.policy.peak import Load
+from duly.policy.queue_room import UNLIMITED_ROOM, QueueRoom
 
-QUEUE_PRECEDENCE = {Queue.URGENT: 0, Queue.PERIODIC: 2, Queue.DELAYABLE: 3, Queue.OFF_PEAK: 4}
-OUT_OF_SLACK_PRECEDENCE = 1
+OUT_OF_SLACK_PRECEDENCE = URGENT_LEVEL + 1
 """Tasks that must start soon come after those submitted, and billed, as urgent."""
 
 
@@ -83,10 +84,10 @@ def qualifies_for_hold(task: HoldCandidate, now: datetime) -> bool:
     return task.losses > 0 or task.start_by - now <= task.delay_tolerance / 2
 
 
-def queue_of(stored: Queue | None, slack: timedelta, urgent_slack: timedelta) -> Queue:
+def queue_of(stored: str | None, slack: timedelta, urgent_slack: timedelta) -> str:
     """Return the queue that a waiting task is in, with `slack` left until its start_by.
 
-    `stored` is the queue it was submitted to, or `periodic`; None means `delayable`.
+    `stored` is the queue it was submitted to or retried in, or `periodic`; None means `delayable`.
     """
     if slack <= urgent_slack:
         return Queue.URGENT
@@ -98,16 +99,23 @@ class Order:
 
     def __init__(
         self,
-        queues: Mapping[int, Queue],
+        queues: Mapping[int, str],
         shapes: Mapping[int, Shape],
         offers: Iterable[Offer],
         *,
         now: datetime,
         urgent_slack: timedelta,
         peak_percent: int,
+        definitions: QueueDefinitions = BUILT_IN_QUEUES,
+        room: QueueRoom = UNLIMITED_ROOM,
     ) -> None:
-        """Take the `queues` by shape id, if they have one, and the offers of the nodes."""
+        """Take the `queues` by shape id, if they have one, and the offers of the nodes.
+
+        `room` is what the tasks of each queue may still hold.
+        """
         self._queues = queues
+        self._definitions = definitions
+        self._room = room
         self._shapes = shapes
         self.has_queues = bool(queues)
         """Whether subqueues are ordered by anything but their start_by."""
@@ -117,7 +125,8 @@ class Order:
         self._urgent_until = now + urgent_slack
         self._peak_percent = peak_percent
         # With a thousand nodes it takes milliseconds, and only off_peak tasks need it.
-        self._load = Load(offers) if Queue.OFF_PEAK in queues.values() else None
+        has_off_peak = not definitions.off_peak.isdisjoint(queues.values())
+        self._load = Load(offers) if has_off_peak else None
 
     def precedence(self, shape_id: int, start_by: datetime) -> int | None:
         """Return the rank of a subqueue's queue, by the start_by of its head; None: not yet."""
@@ -130,13 +139,12 @@ class Order:
 
         An urgent task qualifies at once, an off-peak one only when its slack has run out.
         """
-        match self._queues.get(task.shape_id):
-            case Queue.URGENT:
-                return True
-            case Queue.OFF_PEAK:
-                return task.start_by <= self._urgent_until
-            case _:
-                return qualifies_for_hold(task, self._now)
+        queue = self._queues.get(task.shape_id)
+        if queue == Queue.URGENT:
+            return True
+        if queue in self._definitions.off_peak:
+            return task.start_by <= self._urgent_until
+        return qualifies_for_hold(task, self._now)
 
     @property
     def due_length(self) -> int:
@@ -158,7 +166,8 @@ class Order:
 
     def gate(self, budget: Budget | None = None) -> "StartGate":
         """Return the gate of one window, which charges the `budget`."""
-        return StartGate(self, None if self._load is None else self._load.copy(), budget)
+        load = None if self._load is None else self._load.copy()
+        return StartGate(self, load, budget, self._room.copy())
 
     def needs(self, shape_id: int) -> Resources:
         """Return the resources that tasks of a shape need."""
@@ -168,25 +177,29 @@ class Order:
         return self._precedence(task.shape_id, task.start_by), *rank(task)
 
     def _precedence(self, shape_id: int, start_by: datetime) -> int:
-        queue = self._queues.get(shape_id, Queue.DELAYABLE)
-        if queue is not Queue.URGENT and start_by <= self._urgent_until:
-            return OUT_OF_SLACK_PRECEDENCE
-        return QUEUE_PRECEDENCE[queue]
+        level = self._definitions.get(self._queues.get(shape_id)).level
+        if level == URGENT_LEVEL:
+            return URGENT_LEVEL
+        return OUT_OF_SLACK_PRECEDENCE + (0 if start_by <= self._urgent_until else level)
 
     def waits_for_off_peak(self, shape_id: int, start_by: datetime, load: Load) -> bool:
         """Return True if a task may not start under this load."""
-        if self._queues.get(shape_id) is not Queue.OFF_PEAK or start_by <= self._urgent_until:
+        is_off_peak = self._queues.get(shape_id) in self._definitions.off_peak
+        if not is_off_peak or start_by <= self._urgent_until:
             return False
         return load.scarcest(self._shapes[shape_id].needs).reaches(self._peak_percent)
 
 
 class StartGate:
-    """Admits tasks to a window while their tenant's limits and off-peak rules allow it."""
+    """Admits tasks to a window while their tenant's limits, queues and off-peak rules allow it."""
 
-    def __init__(self, order: Order, load: Load | None, budget: Budget | None) -> None:
+    def __init__(
+        self, order: Order, load: Load | None, budget: Budget | None, room: QueueRoom
+    ) -> None:
         self._order = order
         self._load = load
         self._budget = budget
+        self._room = room
 
     def admit(self, task: Rankable) -> bool:
         """Count a task as started; False means that it has to wait.
@@ -196,8 +209,11 @@ class StartGate:
         load = self._load
         if load is not None and self._order.waits_for_off_peak(task.shape_id, task.start_by, load):
             return False
+        if not self._room.of(task.shape_id):
+            return False
         if self._budget is not None and not self._budget.charge(task.tenant_id, task.shape_id):
             return False
+        self._room.charge(task.shape_id)
         if load is not None:
             load.add(self._order.needs(task.shape_id))
         return True

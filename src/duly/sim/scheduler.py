@@ -264,7 +264,7 @@ class FairTurns:
         off_peak = {
             tenant_id
             for shape_id, queue in self._queues.items()
-            if queue is Queue.OFF_PEAK and self._pool_of[shape_id] == key
+            if queue == Queue.OFF_PEAK and self._pool_of[shape_id] == key
             for tenant_id, subqueue in self._waiting.by_shape.get(shape_id, {}).items()
             for head in subqueue.first(1)
             if order.precedence(shape_id, head.start_by) is not None

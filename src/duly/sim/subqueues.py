@@ -62,7 +62,7 @@ class Waiting:
         self._shapes = shapes
         self._key = key
         self._pools = {id_: pool_key(shape) for id_, shape in shapes.items()}
-        self._off_peak = {id_ for id_, shape in shapes.items() if shape.queue is Queue.OFF_PEAK}
+        self._off_peak = {id_ for id_, shape in shapes.items() if shape.queue == Queue.OFF_PEAK}
         self.by_shape: dict[int, dict[int, Subqueue]] = {}
         """Subqueues that are not empty, by shape and then tenant."""
         self.counts: dict[int, int] = {}

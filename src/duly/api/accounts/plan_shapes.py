@@ -9,8 +9,7 @@ import msgspec
 from duly.api.tasks.task_shapes import Amounts, amounts
 from duly.config import Settings
 from duly.duration import MAX_DURATION
-from duly.model.queue import REQUESTABLE
-from duly.model.requests.allowance import allowed_tiers
+from duly.model.requests.allowance import allowed_tiers, requestable_queues
 from duly.model.requests.amounts import amounts_to_json
 from duly.model.resources import TIERS
 from duly.model.tenant import Plan
@@ -178,7 +177,9 @@ def limits(tenant: str, plan: Plan, used: CurrentUsage, settings: Settings) -> L
         waiting=_count(plan.max_waiting, used.waiting),
         schedules=_count(plan.max_schedules, used.schedules),
         tiers={name: amounts(plan.known_tiers[name]) for name in allowed_tiers(plan)},
-        queues=[name for name in REQUESTABLE if plan.queues is None or name in plan.queues],
+        queues=[
+            name for name in requestable_queues(plan) if plan.queues is None or name in plan.queues
+        ],
         execution_cap=Cap(
             default=plan.execution_cap.total_seconds(), longest=_max_execution_cap(plan)
         ),

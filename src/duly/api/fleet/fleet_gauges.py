@@ -7,7 +7,7 @@ from datetime import timedelta
 from prometheus_client import CollectorRegistry, Gauge
 
 from duly.model.node import NodeStatus
-from duly.model.queue import Queue
+from duly.model.queue import QueueDefinitions
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.policy.queueing import queue_of
 from duly.store.fleet.overview import NodeView
@@ -47,20 +47,23 @@ def _add_capacity(gauges: CollectorRegistry, capacity: Resources, allocated: Res
 
 
 def add_queues(
-    gauges: CollectorRegistry, waiting: Sequence[WaitingTasks], urgent_slack: timedelta
+    gauges: CollectorRegistry,
+    waiting: Sequence[WaitingTasks],
+    definitions: QueueDefinitions,
+    urgent_slack: timedelta,
 ) -> None:
     """Add the number of waiting tasks in each queue, and how long the oldest has waited."""
-    tasks: Counter[Queue] = Counter()
-    oldest: dict[Queue, float] = {}
+    tasks: Counter[str] = Counter()
+    oldest: dict[str, float] = {}
     for part in waiting:
         slack = timedelta(0) if part.is_urgent else timedelta.max
-        queue = queue_of(part.queue, slack, urgent_slack)
+        queue = queue_of(definitions.get(part.queue).name, slack, urgent_slack)
         tasks[queue] += part.tasks
         oldest[queue] = max(oldest.get(queue, 0.0), part.oldest_wait)
     count = Gauge("duly_tasks_waiting", "Waiting tasks, by queue.", ["queue"], registry=gauges)
     wait = Gauge(
         "duly_oldest_wait_seconds", "The longest wait so far, by queue.", ["queue"], registry=gauges
     )
-    for queue in Queue:
-        count.labels(queue.value).set(tasks[queue])
-        wait.labels(queue.value).set(oldest.get(queue, 0.0))
+    for queue in definitions.by_name:
+        count.labels(queue).set(tasks[queue])
+        wait.labels(queue).set(oldest.get(queue, 0.0))

@@ -14,7 +14,7 @@ from duly.api.requests.lookups import cross_tenant_connection
 from duly.api.requests.query import query_of
 from duly.api.routes import components_of, route
 from duly.model.drift import DriftKind
-from duly.store.fleet import overview, queue_gauges
+from duly.store.fleet import overview, queue_gauges, queues
 from duly.store.maintenance import audit
 from duly.store.maintenance.audit import Audit
 
@@ -46,10 +46,11 @@ async def metrics(request: Request) -> Response:
         live = await overview.count_live(conn)
         nodes = await overview.read_nodes(conn)
         waiting = await queue_gauges.count_waiting(conn, urgent_slack=urgent_slack)
+        definitions = await queues.read(conn)
         audits = await audit.read(conn)
     gauges = CollectorRegistry()
     fleet_gauges.add_nodes(gauges, nodes)
-    fleet_gauges.add_queues(gauges, waiting, urgent_slack)
+    fleet_gauges.add_queues(gauges, waiting, definitions, urgent_slack)
     tasks = Gauge(
         "duly_tasks_live", "Live tasks, counted up to 100,000.", ["status"], registry=gauges
     )

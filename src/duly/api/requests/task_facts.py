@@ -9,7 +9,8 @@ from duly.config import SchedulingSettings
 from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import AbsentNode, NodeProfile, Offer
 from duly.model.pause import Pause
-from duly.model.queue import Queue
+from duly.model.queue import QueueDefinitions
+from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Shape
 from duly.model.task import Reason, Status
 from duly.policy import placement
@@ -18,6 +19,7 @@ from duly.policy.explanation.facts import Facts
 from duly.policy.explanation.overdue import add_overdue
 from duly.policy.explanation.waiting import limit_in_the_way
 from duly.policy.limits import NO_KEY_USAGE, KeyUsage, TenantUsage
+from duly.policy.queue_room import held_by_queue
 from duly.policy.queueing import queue_of
 from duly.server.scheduling.limits_cache import count_usage
 from duly.store.attempts import leases, quota_fence
@@ -35,10 +37,13 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     use: TenantUsage
     keys: Mapping[str, KeyUsage]
+    queues: QueueDefinitions
+    held_by_queue: Mapping[str, Resources]
 
     def add_to(self, facts: Facts) -> Facts:
         """Return the facts of a waiting task with the supply."""
         key = "" if facts.concurrency is None else facts.concurrency.key
+        definition = self.queues.get(facts.stored_queue)
         return msgspec.structs.replace(
             facts,
             now=self.now,
@@ -47,6 +52,8 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
             limits=self.limits,
             use=self.use,
             under_key=self.keys.get(key, NO_KEY_USAGE),
+            definition=definition,
+            held_by_queue=self.held_by_queue.get(definition.name, NO_RESOURCES),
         )
 
 
@@ -88,6 +95,7 @@ def _with_queue(view: TaskView, facts: Facts, scheduling: SchedulingSettings) ->
     return msgspec.structs.replace(
         facts,
         queue=queue_of(view.queue, slack, scheduling.urgent_slack),
+        stored_queue=view.queue,
         urgent_at=view.start_by - scheduling.urgent_slack,
         peak_percent=scheduling.peak_percent,
     )
@@ -108,6 +116,8 @@ async def read_supplies(
     for (tenant_id, key), usage in usage_by_key.items():
         keys[tenant_id][key] = usage
     offers = stock.free(shapes)
+    running = ((use.shape_id, use.times) for use in stock.in_use)
+    held = held_by_queue(running, shapes, granted.queues)
     absent = [] if _all_fit(waiting.values(), offers) else await nodes.read_absent(conn)
     return {
         tenant_id: Supply(
@@ -117,6 +127,8 @@ async def read_supplies(
             limits=granted.limits.get(tenant_id, UNLIMITED),
             use=uses[tenant_id],
             keys=keys[tenant_id],
+            queues=granted.queues,
+            held_by_queue=held,
         )
         for tenant_id in waiting
     }
@@ -144,8 +156,9 @@ def explain_waiting(
     reasons = {}
     for tenant_id, tasks in waiting.items():
         for facts in map(supplies[tenant_id].add_to, tasks):
-            until = facts.urgent_at if facts.queue is Queue.OFF_PEAK else None
-            rest = msgspec.json.encode((facts.queue, until, limit_in_the_way(facts)))
+            until = facts.urgent_at if facts.is_off_peak else None
+            queues = facts.queue, facts.stored_queue
+            rest = msgspec.json.encode((queues, until, limit_in_the_way(facts)))
             key = _shape_key(facts) + rest
             if key not in shared:
                 shared[key] = explain(msgspec.structs.replace(facts, overdue_since=None))

@@ -12,7 +12,6 @@ import msgspec
 
 from duly.config import SchedulingSettings
 from duly.model.graph import Condition, Dependency
-from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
 from duly.model.task import (
@@ -70,7 +69,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     tenant: str
     user: str | None
-    queue: Queue
+    queue: str
     """The queue in which it waits now; if it is not waiting, in which it would or first did."""
     scheduling_type: str = "once"
     submitted_at: datetime
@@ -338,11 +337,9 @@ def dependencies(depends_on: Sequence[Dependency]) -> list[str | Dependency]:
     ]
 
 
-def _queue(
-    requested: Queue | None, slack: timedelta | None, scheduling: SchedulingSettings
-) -> Queue:
+def _queue(stored: str | None, slack: timedelta | None, scheduling: SchedulingSettings) -> str:
     """Return the queue of a task; its `slack` is None unless it is waiting."""
-    return queue_of(requested, timedelta.max if slack is None else slack, scheduling.urgent_slack)
+    return queue_of(stored, timedelta.max if slack is None else slack, scheduling.urgent_slack)
 
 
 def _unique(unique: Unique | None) -> UniqueKey | None:

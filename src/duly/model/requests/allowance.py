@@ -47,11 +47,11 @@ def execution_cap(asked: float | str | None, plan: Plan) -> timedelta:
 
 
 def delay_tolerance(
-    asked: float | str | None, category: str | None, plan: Plan, queue: Queue | None = None
+    asked: float | str | None, category: str | None, plan: Plan, queue: str | None = None
 ) -> timedelta:
     """Return how long the start may be delayed: as requested, by category, or by default."""
     default = plan.delay_tolerance
-    if queue is Queue.OFF_PEAK:
+    if is_off_peak(queue, plan):
         default = max(default, DEFAULT_OFF_PEAK_TOLERANCE)
     if category is not None:
         if category not in plan.tolerances:
@@ -66,21 +66,32 @@ def delay_tolerance(
     return tolerance
 
 
-def queue(asked: str, plan: Plan) -> Queue:
+def queue(asked: str, plan: Plan) -> str:
     """Return the requested queue; raises Invalid if it does not exist or the plan excludes it."""
-    if asked not in REQUESTABLE:
+    existing = requestable_queues(plan)
+    if asked not in existing:
         raise Invalid(
             "queue",
-            f"{asked[:40]!r} is not a queue that tasks can ask for. Use {either(REQUESTABLE)}, or "
+            f"{asked[:40]!r} is not a queue that tasks can ask for. Use {either(existing)}, or "
             "leave it out.",
         )
-    found = Queue(asked)
-    if plan.queues is None or found in plan.queues:
-        return found
-    allowed = f"Use {either(plan.queues)}, or leave it out." if plan.queues else "Leave it out."
+    if plan.queues is None or asked in plan.queues:
+        return asked
+    included = [name for name in plan.queues if name in existing]
+    allowed = f"Use {either(included)}, or leave it out." if included else "Leave it out."
     raise Invalid(
         "queue", f"the plan {plan.name!r} does not include the queue {asked!r}. {allowed}"
     )
+
+
+def requestable_queues(plan: Plan) -> list[str]:
+    """Return the queues that a task could request, whether the plan includes them or not."""
+    return [*REQUESTABLE, *sorted(plan.known_queues)]
+
+
+def is_off_peak(queue: str | None, plan: Plan) -> bool:
+    """Return True if tasks of a queue wait for low load."""
+    return queue == Queue.OFF_PEAK or (queue is not None and plan.known_queues.get(queue, False))
 
 
 def tier(asked: str | None, plan: Plan) -> str:

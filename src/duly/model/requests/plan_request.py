@@ -13,7 +13,6 @@ import msgspec
 
 from duly.duration import MAX_DURATION, format_duration, parse_duration
 from duly.errors import Invalid
-from duly.model.queue import REQUESTABLE
 from duly.model.requests.allowance import DEFAULT_DELAY_TOLERANCE, DEFAULT_EXECUTION_CAP
 from duly.model.requests.amounts import (
     ResourcesRequest,
@@ -23,7 +22,6 @@ from duly.model.requests.amounts import (
 )
 from duly.model.requests.plan_names import check_name
 from duly.model.tenant import Plan
-from duly.model.wording import either
 
 MAX_COUNT = 2_000_000_000
 """The upper bound of every count."""
@@ -242,13 +240,10 @@ def _names(names: list[str] | None, field: str) -> tuple[str, ...] | None:
 
 
 def _queues(names: list[str] | None) -> tuple[str, ...] | None:
-    for name in names or ():
-        if name not in REQUESTABLE:
-            raise Invalid(
-                "queues",
-                f"{name[:60]!r} is not a queue that tasks can ask for. Use {either(REQUESTABLE)}.",
-            )
-    return None if names is None else tuple(dict.fromkeys(names))
+    """Return the queues of a plan; whether they exist is checked when it is stored."""
+    if names is None:
+        return None
+    return tuple(dict.fromkeys(check_name(name, "queues") for name in names))
 
 
 def _resources(asked: ResourcesRequest | None) -> dict[str, int] | None:

@@ -16,7 +16,7 @@ from duly.duration import parse_time
 from duly.errors import Invalid, TooLarge
 from duly.model.artifact import check_sha256
 from duly.model.graph import DependencyRequest, check_ref, parse_dependencies
-from duly.model.queue import REQUESTABLE, Queue
+from duly.model.queue import Queue
 from duly.model.requests import allowance
 from duly.model.requests.amounts import ResourcesRequest, apply_amounts
 from duly.model.requests.retry_request import (
@@ -97,7 +97,7 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The kind of work; selects a default for delay_tolerance."""
     priority: int | None = None
     queue: str | None = None
-    """`urgent` or `off_peak`; the other queues follow from the task itself."""
+    """`urgent`, `off_peak` or an administrator's; other queues follow from the task itself."""
     concurrency: ConcurrencyRequest | None = None
     unique: UniqueRequest | None = None
     ref: str | None = None
@@ -188,7 +188,7 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
     for field in IMMUTABLE_FIELDS:
         if field in changes:
             raise Invalid(field, "it cannot be changed. Submit a new task.")
-    fields_before = _as_request(spec)
+    fields_before = _as_request(spec, plan)
     fields = {**fields_before, **changes}
     ways = {"command", "script_path", "source"} & changes.keys()
     if ways:
@@ -205,7 +205,7 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
         fields["resources"] = {**kept, **changes["resources"]}
     if changes.get("retry"):
         fields["retry"] = {**(fields_before["retry"] or {}), **changes["retry"]}
-    if "category" in changes or _leaves_peak(spec, changes):
+    if "category" in changes or _leaves_peak(spec, changes, plan):
         fields["delay_tolerance"] = changes.get("delay_tolerance")
     request = msgspec.convert(fields, TaskRequest)
     granted = allowance.keep_granted(plan, spec, changes.keys())
@@ -214,21 +214,21 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
         new,
         idempotency_key=spec.idempotency_key,
         # An occurrence of a schedule remains one, whatever else is changed.
-        queue=new.queue or (Queue.PERIODIC if spec.queue is Queue.PERIODIC else None),
+        queue=new.queue or (Queue.PERIODIC if spec.queue == Queue.PERIODIC else None),
         user_id=spec.user_id,
     )
     return _with_upstreams_of(spec, revised)
 
 
-def _leaves_peak(spec: TaskSpec, changes: Mapping[str, Any]) -> bool:
-    """Return True if a change of queue changes the tolerance: `off_peak` has its own."""
+def _leaves_peak(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> bool:
+    """Return True if a change of queue changes the tolerance: off-peak queues have their own."""
     asked = changes.get("queue", spec.queue)
-    return asked != spec.queue and Queue.OFF_PEAK in (asked, spec.queue)
+    return allowance.is_off_peak(asked, plan) != allowance.is_off_peak(spec.queue, plan)
 
 
 def replayed(spec: TaskSpec, plan: Plan, *, replay_of: int) -> TaskSpec:
     """Return a replay of `spec`, to run now; raises Invalid if the plan has shrunk too far."""
-    request = msgspec.convert({**_as_request(spec), "run_at": None}, TaskRequest)
+    request = msgspec.convert({**_as_request(spec, plan), "run_at": None}, TaskRequest)
     fresh = complete(request, allowance.keep_names(plan, spec), replay_of=replay_of)
     return msgspec.structs.replace(_with_upstreams_of(spec, fresh), ref=spec.ref)
 
@@ -241,7 +241,8 @@ def _with_upstreams_of(old: TaskSpec, spec: TaskSpec) -> TaskSpec:
     return msgspec.structs.replace(spec, payload=payload)
 
 
-def _as_request(spec: TaskSpec) -> dict[str, Any]:
+def _as_request(spec: TaskSpec, plan: Plan) -> dict[str, Any]:
+    requestable = allowance.requestable_queues(plan)
     return {
         "name": spec.name,
         "command": spec.payload.command,
@@ -263,7 +264,8 @@ def _as_request(spec: TaskSpec) -> dict[str, Any]:
         "requires": spec.requires,
         "category": spec.payload.category,
         "priority": spec.priority,
-        "queue": spec.queue if spec.queue in REQUESTABLE else None,
+        # A queue that was removed since is left out, as are those that cannot be requested.
+        "queue": spec.queue if spec.queue in requestable else None,
         "concurrency": msgspec.to_builtins(spec.concurrency),
         "unique": None if spec.unique is None else msgspec.to_builtins(spec.unique),
     }

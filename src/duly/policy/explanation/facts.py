@@ -8,8 +8,8 @@ import msgspec
 from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import AbsentNode, Offer
 from duly.model.pause import Pause
-from duly.model.queue import Queue
-from duly.model.resources import Resources
+from duly.model.queue import Queue, QueueDefinition
+from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Concurrency
 from duly.model.task import Reason, Status
 from duly.policy.explanation.competition import Competition
@@ -50,8 +50,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of some of them; None if they were not read."""
     under_key: KeyUsage = NO_KEY_USAGE
     """Running attempts of its tenant with its concurrency key."""
-    queue: Queue | None = None
+    queue: str | None = None
     """The queue that it is in now."""
+    stored_queue: str | None = None
+    """The queue that it is in until its slack runs out; None is `delayable`."""
+    definition: QueueDefinition | None = None
+    """Of the stored queue."""
+    held_by_queue: Resources = NO_RESOURCES
+    """What running tasks of that queue hold, if it has a maximum share."""
     urgent_at: datetime | None = None
     """When its slack runs out and it moves to the urgent queue."""
     peak_percent: int = 100
@@ -62,3 +68,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """None if no other tenant competes, or that was not looked up."""
     user_competition: Competition | None = None
     """None unless the users of its tenant divide its fair share."""
+
+    @property
+    def is_off_peak(self) -> bool:
+        """Return True if it waits for low load, and its slack has not run out."""
+        if self.queue == Queue.URGENT:
+            return False
+        return self.queue == Queue.OFF_PEAK or (
+            self.definition is not None and self.definition.off_peak
+        )

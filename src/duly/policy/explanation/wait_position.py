@@ -8,7 +8,9 @@ from duly.model.task import Reason
 from duly.model.wording import count_of
 from duly.policy.explanation.timestamps import timestamp
 
-QUEUEING_CODES = frozenset({"no_capacity", "tenant_limit", "concurrency_limit", "off_peak"})
+QUEUEING_CODES = frozenset(
+    {"no_capacity", "tenant_limit", "concurrency_limit", "queue_limit", "off_peak"}
+)
 """Reasons that end for one task after the other, in the order of the queue."""
 
 

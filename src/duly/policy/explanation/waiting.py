@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from duly.model.node import Offer
-from duly.model.queue import Queue
 from duly.model.requests.allowance import SHORT_NAMES
 from duly.model.resources import field_amount, field_name, format_amount, format_bare_amount
 from duly.model.shape import Shape
@@ -13,6 +12,7 @@ from duly.policy.explanation.absent_nodes import explain_absence
 from duly.policy.explanation.competition import beyond_fair_share
 from duly.policy.explanation.facts import Facts
 from duly.policy.explanation.no_fitting_node import no_node_fits
+from duly.policy.explanation.queue_limits import queue_full, queue_shut
 from duly.policy.explanation.timestamps import timestamp
 from duly.policy.explanation.wait_position import add_next_end
 from duly.policy.limits import RUNNING, BlockingLimit, blocking_limit
@@ -27,6 +27,8 @@ def explain_waiting(facts: Facts) -> Reason:
     barred = limit_in_the_way(facts)
     if facts.limits.is_suspended:
         return Reason("tenant_suspended", SUSPENDED)
+    if (shut := queue_shut(facts)) is not None:
+        return shut
     large_enough = [
         offer
         for offer in facts.offers
@@ -48,7 +50,9 @@ def explain_waiting(facts: Facts) -> Reason:
             "new tasks.",
             {"nodes": len(large_enough)},
         )
-    if facts.queue is Queue.OFF_PEAK:
+    if (full := queue_full(facts)) is not None:
+        return full
+    if facts.is_off_peak:
         share = Load(facts.offers).scarcest(facts.needs)
         if share.reaches(facts.peak_percent):
             return _off_peak(facts, share)

@@ -15,6 +15,7 @@ import msgspec
 from duly.config import RetentionSettings
 from duly.errors import Conflict, Invalid, NotFound
 from duly.model.numerals import format_number
+from duly.model.queue import REQUESTABLE
 from duly.model.requests.amounts import ResourcesRequest, amounts_to_json, resources_to_json
 from duly.model.requests.plan_request import change_plan, check_retention
 from duly.model.requests.tier_request import MAX_TIERS, tier_from
@@ -26,6 +27,7 @@ from duly.server.cluster.server_bus import ServerBus
 from duly.store.accounts import audit_log, plans, tiers
 from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Connection, Database
+from duly.store.fleet import queues
 
 PERMANENT_PLAN = "unlimited"
 """The plan of the tenant that `duly up` creates; it cannot be removed."""
@@ -60,6 +62,7 @@ class Plans:
         check_retention(plan.retention, self._settings.history)
         async with self._database.transaction(ConnectionClass.CLIENT) as conn:
             await _check_tiers(conn, plan)
+            await _check_queues(conn, plan)
             if not await plans.add(conn, plan):
                 raise Conflict(
                     f"There is a plan {plan.name!r} already. Update it, or choose another name."
@@ -78,6 +81,8 @@ class Plans:
                 check_retention(plan.retention, self._settings.history)
             if "tiers" in changes:
                 await _check_tiers(conn, plan)
+            if "queues" in changes:
+                await _check_queues(conn, plan)
             await plans.change(conn, plan)
             await _record(conn, credential, "plan.update", name, _changed(old, plan))
         # Tasks that waited for a limit may run now.
@@ -213,6 +218,20 @@ async def _check_tiers(conn: Connection, plan: Plan) -> None:
             raise Invalid(
                 "tiers",
                 f"there is no tier {name!r} for everyone. Use {either(dict.fromkeys(existing))}.",
+            )
+
+
+async def _check_queues(conn: Connection, plan: Plan) -> None:
+    """Refuse a plan with a queue that tasks cannot ask for."""
+    if not plan.queues:
+        return
+    defined = (await queues.read(conn)).by_name.values()
+    existing = [*REQUESTABLE, *(queue.name for queue in defined if not queue.is_built_in)]
+    for name in plan.queues:
+        if name not in existing:
+            raise Invalid(
+                "queues",
+                f"{name!r} is not a queue that tasks can ask for. Use {either(existing)}.",
             )
 
 

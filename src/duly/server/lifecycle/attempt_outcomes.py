@@ -88,6 +88,7 @@ class AttemptOutcomes:
             tally=tally,
             result=result,
             task_reason=task_reason,
+            shape_id=held.shape_id,
         )
 
     def _policy(self, held: LockedAttempt) -> RetryPolicy:

@@ -9,7 +9,7 @@ Decision: docs/adr/0006-finish-under-locks.md.
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from random import Random
 
@@ -26,6 +26,7 @@ from duly.server.duty_cycle import DutyCycle
 from duly.server.lifecycle.attempt_outcomes import AttemptOutcomes
 from duly.server.lifecycle.dependency_resolver import NOTHING_SETTLED, DependencyResolver
 from duly.server.lifecycle.expiry_grace import ExpiryGrace
+from duly.server.lifecycle.retry_promotion import RetryPromotion
 from duly.server.scheduling.prioritizer import Prioritizer
 from duly.server.scheduling.resource_manager import ResourceManager
 from duly.server.service import Service
@@ -66,6 +67,7 @@ class QueueManager(Service):
         super().__init__(settings.scheduling.interval)
         self._database = database
         self._attempt_outcomes = AttemptOutcomes(settings, dice)
+        self._retry_promotion = RetryPromotion(is_enabled=settings.scheduling.promote_retries)
         self._cluster_manager = cluster_manager
         self._prioritizer = prioritizer
         self._resource_manager = resource_manager
@@ -245,12 +247,14 @@ class QueueManager(Service):
                 for report in reports
                 if _matches(held.get(report.ref.task), report)
             }
-            ended = []
+            ended: list[EndedAttempt] = []
+            new_shapes: Mapping[str, int] = {}
             if at is not None:
                 ended = [
                     self._attempt_outcomes.decide(held[ref.task], report, at)
                     for ref, report in current.items()
                 ]
+                ended, new_shapes = await self._retry_promotion.apply(conn, ended)
                 await leases.end_attempts(conn, ended)
             rest = [report for report in reports if report.ref not in current]
             before, stopped = set(), set()
@@ -259,6 +263,7 @@ class QueueManager(Service):
                 stopped = await stopping_attempts.remove(conn, node_id, _attempt_keys(rest))
                 # The agent drops these whatever the answer, so the answer must be durable.
                 await confirm(conn)
+        self._retry_promotion.put(new_shapes)
         telemetry.REPORTS_STALE.inc(len(rest) - len(before) - len(stopped))
         self.notify_ended(ended)
         if stopped:
@@ -276,7 +281,7 @@ class QueueManager(Service):
             telemetry.ATTEMPTS_ENDED.labels(outcome.value).inc(times)
         ids = frozenset(attempt.held.id for attempt in ended)
         waiting = [
-            ((attempt.held.tenant_id, attempt.held.shape_id), attempt.start_by)
+            ((attempt.held.tenant_id, attempt.shape_id), attempt.start_by)
             for attempt in ended
             if attempt.status is Status.WAITING
         ]

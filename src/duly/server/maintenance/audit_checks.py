@@ -16,7 +16,7 @@ from duly.policy import placement
 from duly.policy.audit import classify_overuse
 from duly.policy.limits import Budget
 from duly.server.maintenance.usage_recount import UsageRecount, VerifiedDay
-from duly.server.scheduling.limits_cache import count_usage
+from duly.server.scheduling.limits_cache import count_usage, queue_room
 from duly.store.attempts import leases, quota_fence
 from duly.store.database import Connection
 from duly.store.fleet import fleet_snapshot
@@ -87,11 +87,13 @@ class AuditChecks:
         limits = dict.fromkeys(tenants, UNLIMITED) | granted.limits
         budget = Budget(limits, *count_usage(fleet, tenants, shapes), shapes)
         offers = fleet.free(shapes)
+        room = queue_room(granted.queues, fleet, offers, shapes)
         stuck = [
             Finding(DriftKind.STUCK_SUBQUEUE, head.id, str(head.attempt))
             for head in late
             if head.shape_id in shapes
             and budget.room(head.tenant_id, head.shape_id)
+            and room.of(head.shape_id)
             and any(placement.fits(shapes[head.shape_id], offer) for offer in offers)
         ]
         return AuditBatch(stuck, len(heads), last)

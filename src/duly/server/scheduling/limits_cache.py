@@ -1,16 +1,19 @@
 """Caches the limits and weights of tenants with waiting tasks, and makes the budget of a round.
 
-Limits are cached until their revision changes, which every snapshot of the fleet reports. So a
-changed limit, a suspension or its end applies from the next round on; a lease that was decided
-before the change is refused (`store/attempts/quota_fence.py`).
+Limits and queues are cached until their revision changes, which every snapshot of the fleet
+reports. So a changed limit, a suspension or a pause, and its end, apply from the next round on; a
+lease that was decided before the change is refused (`store/attempts/quota_fence.py`).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from duly.model.limits import UNLIMITED, Limits
+from duly.model.node import Offer
+from duly.model.queue import BUILT_IN_QUEUES, QueueDefinitions
 from duly.model.resources import NO_RESOURCES
 from duly.model.shape import Shape
 from duly.policy.limits import NO_KEY_USAGE, NO_USAGE, Budget, KeyUsage, TenantUsage
+from duly.policy.queue_room import UNLIMITED_ROOM, QueueRoom, fleet_capacity, held_by_queue
 from duly.store.attempts import quota_fence
 from duly.store.database import Connection
 from duly.store.fleet.fleet_snapshot import FleetSnapshot
@@ -27,6 +30,7 @@ class LimitsCache:
         self._limits: dict[int, Limits] = {}
         self.weights: dict[int, int] = {}
         """By tenant."""
+        self.queues: QueueDefinitions = BUILT_IN_QUEUES
         self._limited: set[int] = set()
         self._with_keys: set[int] = set()
         self._loaded: tuple[Set[int], int] | None = None
@@ -48,6 +52,7 @@ class LimitsCache:
                 self.revision = granted.revision
             self._limits.update(dict.fromkeys(missing, UNLIMITED) | granted.limits)
             self.weights.update(granted.weights)
+            self.queues = granted.queues
             self._limited = {
                 tenant for tenant, limits in self._limits.items() if limits != UNLIMITED
             }
@@ -71,6 +76,20 @@ class LimitsCache:
     ) -> Budget:
         """Return what the tenants that were counted may still start."""
         return Budget(self._limits, *count_usage(snapshot, counted, shapes), shapes)
+
+
+def queue_room(
+    queues: QueueDefinitions,
+    snapshot: FleetSnapshot,
+    offers: Sequence[Offer],
+    shapes: Mapping[int, Shape],
+) -> QueueRoom:
+    """Return what the tasks of each queue may still start."""
+    if not queues.is_restricted:
+        return UNLIMITED_ROOM
+    running = ((use.shape_id, use.times) for use in snapshot.in_use)
+    held = held_by_queue(running, shapes, queues)
+    return QueueRoom(queues, shapes, fleet_capacity(offers), held, snapshot.now)
 
 
 def count_usage(

@@ -314,5 +314,7 @@ class Prioritizer:
             ]
         first_of_tenant: dict[int, Head] = {}
         for head in sorted(self._hold_candidates, key=order.key):
-            first_of_tenant.setdefault(head.tenant_id, head)
+            # Since they were read, the last node may have left, or the queue was paused.
+            if slots.get(head.shape_id, FITS_NEVER) >= FITS_LATER:
+                first_of_tenant.setdefault(head.tenant_id, head)
         return {(head.tenant_id, head.shape_id): [head] for head in first_of_tenant.values()}

@@ -17,10 +17,10 @@ import msgspec
 from duly import telemetry, timers
 from duly.config import Settings
 from duly.model.node import Offer
-from duly.model.queue import Queue
 from duly.model.shape import Shape
 from duly.policy import placement
 from duly.policy.placement import Ask, Placement
+from duly.policy.queue_room import QueueRoom
 from duly.policy.queueing import Order
 from duly.policy.turns import Shares, SubqueueKey, Turn
 from duly.server.cluster.cluster_manager import ClusterManager
@@ -29,7 +29,7 @@ from duly.server.delivery.polls import Polls
 from duly.server.delivery.preparations import KILL_BACKSTOP
 from duly.server.scheduling import fair_shares
 from duly.server.scheduling.fair_shares import FairShares
-from duly.server.scheduling.limits_cache import LimitsCache
+from duly.server.scheduling.limits_cache import LimitsCache, queue_room
 from duly.server.scheduling.node_health import NodeHealth
 from duly.server.scheduling.prioritizer import FITS_LATER, FITS_NEVER, Prioritizer
 from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
@@ -69,7 +69,7 @@ class ResourceManager(Service):
         self._health = NodeHealth()
         self._shapes: dict[int, Shape] = {}
         self._kinds: dict[int, str] = {}
-        self._queues: dict[int, Queue] = {}
+        self._queues: dict[int, str] = {}
         self._limits = LimitsCache()
         self._fair_shares = FairShares()
         self._full_shapes: Set[int] = frozenset()
@@ -163,21 +163,23 @@ class ResourceManager(Service):
             await self._load_shapes(conn, shapes)
             if not shared and self._are_shared_by_users(shapes):
                 return True
-            slots = self._count_slots(shapes, offers)
+            room = queue_room(self._limits.queues, snapshot, offers, self._shapes)
+            fitting = self._count_slots(shapes, offers)
+            slots = self._within_queues(fitting, room)
             self._full_shapes = {
                 shape
-                for shape, count in slots.items()
-                if count <= FITS_LATER and shape in self._shapes
+                for shape in fitting
+                if slots.get(shape, FITS_LATER) <= FITS_LATER and shape in self._shapes
             }
             budget = self._limits.budget(snapshot, counted, self._shapes)
-            order = self._order(shapes, offers, snapshot)
+            order = self._order(shapes, offers, snapshot, room)
             shares = self._shares(snapshot, offers, slots) if shared else None
             turns = await self._prioritizer.select_window(conn, slots, budget, order, shares)
             window = [turn.task for turn in turns]
             asks = self._asks(turns, order)
             placements = placement.place(asks, offers)
             leased = await self._lease(
-                conn, term, placements, window, offers, snapshot.fence, counted
+                conn, term, placements, window, offers, snapshot.fence, counted, room
             )
         if shares is not None:
             placed = {head.id: (head.tenant_id, head.shape_id) for head in window}
@@ -188,7 +190,7 @@ class ResourceManager(Service):
             self._prioritizer.advance_past({lease.id for lease in leased})
         self._polls.deliver(leased, self._shapes, window)
         telemetry.ATTEMPTS_LEASED.inc(len(leased))
-        self._report_suspects(slots)
+        self._report_suspects(fitting)
         self._limits.add_tenants_with_keys(budget.uncounted)
         if window and not placements:
             return self._prioritizer.skip_selected()
@@ -308,7 +310,26 @@ class ResourceManager(Service):
             slots[shape_id] = slots_of_kind[kind]
         return slots
 
-    def _order(self, shapes: Set[int], offers: Sequence[Offer], snapshot: FleetSnapshot) -> Order:
+    def _within_queues(self, slots: dict[int, int], room: QueueRoom) -> dict[int, int]:
+        """Return the slots of shapes whose queue may start tasks, no more than it may start.
+
+        The tasks of other shapes take no part in the round, nor do their tenants compete by them.
+        """
+        if not self._limits.queues.is_restricted:
+            return slots
+        return {
+            shape: min(count, startable)
+            for shape, count in slots.items()
+            if shape in self._shapes and (startable := room.of(shape))
+        }
+
+    def _order(
+        self,
+        shapes: Set[int],
+        offers: Sequence[Offer],
+        snapshot: FleetSnapshot,
+        room: QueueRoom,
+    ) -> Order:
         scheduling = self._settings.scheduling
         return Order(
             {shape: self._queues[shape] for shape in self._queues.keys() & shapes},
@@ -317,6 +338,8 @@ class ResourceManager(Service):
             now=snapshot.now,
             urgent_slack=scheduling.urgent_slack,
             peak_percent=scheduling.peak_percent,
+            definitions=self._limits.queues,
+            room=room,
         )
 
     def _shares(
@@ -356,13 +379,18 @@ class ResourceManager(Service):
         offers: Sequence[Offer],
         fence: QuotaFence,
         counted: Set[int],
+        room: QueueRoom,
     ) -> list[Lease]:
         """Turn placements into leases; those whose task or node has changed are left out."""
         revisions = {offer.incarnation_id: offer.revision for offer in offers}
         shapes = {head.id: head.shape_id for head in window}
         incarnations = {placed.incarnation for placed in placements}
         tasks = {placed.task for placed in placements}
-        is_fenced = any(head.tenant_id in counted for head in window if head.id in tasks)
+        is_fenced = any(
+            head.tenant_id in counted or room.counts(head.shape_id)
+            for head in window
+            if head.id in tasks
+        )
         return await leases.lease(
             conn,
             term,

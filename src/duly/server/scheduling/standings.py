@@ -13,11 +13,12 @@ from duly.model.resources import NO_RESOURCES
 from duly.model.shape import Shape
 from duly.policy import placement
 from duly.policy.limits import Budget
+from duly.policy.queue_room import QueueRoom
 from duly.policy.shares import PoolShares
 from duly.policy.turns import Shares, SubqueueKey, user_of
 from duly.server.offload import offload
 from duly.server.scheduling.fair_shares import FairShares
-from duly.server.scheduling.limits_cache import count_usage
+from duly.server.scheduling.limits_cache import count_usage, queue_room
 from duly.store.attempts import leases, quota_fence
 from duly.store.attempts.quota_fence import TenantLimits
 from duly.store.database import Connection
@@ -111,7 +112,8 @@ def _divide(
 ) -> Standings:
     offers = snapshot.free(shapes)
     placeable = _placeable({shape for _, shape in nonempty} & shapes.keys(), shapes, offers)
-    waiting = _startable(snapshot, shapes, nonempty, granted, placeable)
+    room = queue_room(granted.queues, snapshot, offers, shapes)
+    waiting = _startable(snapshot, shapes, nonempty, granted, placeable, room)
     if competitor is not None:
         waiting.setdefault(competitor, set()).add(ASKED_SHAPE)
     shares = FairShares().of_round(
@@ -126,13 +128,15 @@ def _startable(
     nonempty: Collection[SubqueueKey],
     granted: TenantLimits,
     placeable: Set[int],
+    room: QueueRoom,
 ) -> dict[int, set[int]]:
-    """Return the placeable shapes of which each tenant may start a task under its limits."""
+    """Return the placeable shapes of which each tenant, and its queue, may start a task."""
     tenants = granted.limits.keys()
     budget = Budget(granted.limits, *count_usage(snapshot, tenants, shapes), shapes)
     startable: dict[int, set[int]] = {}
     for tenant, shape in nonempty:
-        if tenant in tenants and shape in placeable and budget.room(tenant, shape):
+        is_possible = tenant in tenants and shape in placeable and room.of(shape)
+        if is_possible and budget.room(tenant, shape):
             startable.setdefault(tenant, set()).add(shape)
     return startable
 

@@ -12,7 +12,11 @@ from duly.model.tenant import Plan
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("plans.sql")
-FIELDS = tuple(field for field in Plan.__struct_fields__ if field not in ("name", "known_tiers"))
+FIELDS = tuple(
+    field
+    for field in Plan.__struct_fields__
+    if field not in ("name", "known_tiers", "known_queues")
+)
 
 
 class PlanView(msgspec.Struct, frozen=True):
@@ -26,8 +30,10 @@ class PlanView(msgspec.Struct, frozen=True):
 
 
 def plan_of(row: asyncpg.Record) -> Plan:
-    """Return the plan in a row of `tenants_with_plans`, with the tenant's tiers."""
-    return msgspec.structs.replace(_plan(row), known_tiers=known_tiers(row["known_tiers"]))
+    """Return the plan in a row of `tenants_with_plans`, with the tenant's tiers and queues."""
+    return msgspec.structs.replace(
+        _plan(row), known_tiers=known_tiers(row["known_tiers"]), known_queues=row["known_queues"]
+    )
 
 
 def known_tiers(defined: Mapping[str, Any]) -> Mapping[str, Resources]:

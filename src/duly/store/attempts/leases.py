@@ -12,7 +12,6 @@ import asyncpg
 import msgspec
 
 from duly.model.node import NodeProfile
-from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import (
@@ -168,6 +167,8 @@ class EndedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     tally: Tally
     result: str | None
     task_reason: Reason | None
+    shape_id: int
+    """That of its task from now on: a retry may be in a higher queue."""
 
 
 async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Shape]:
@@ -178,7 +179,7 @@ async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Shape]:
             msgspec.convert(row["needs"], Resources),
             row["requires"],
             msgspec.convert(row["concurrency"], Concurrency | None),
-            None if row["queue"] is None else Queue(row["queue"]),
+            row["queue"],
             row["user_id"],
         )
         for row in rows
@@ -353,6 +354,7 @@ async def end_attempts(conn: Connection, ended: Sequence[EndedAttempt]) -> None:
         [attempt.tally.losses for attempt in ended],
         [attempt.result for attempt in ended],
         [_optional_json(attempt.task_reason) for attempt in ended],
+        [attempt.shape_id for attempt in ended],
     )
 
 

@@ -12,21 +12,24 @@ from collections.abc import Collection
 import msgspec
 
 from duly.model.limits import Limits
+from duly.model.queue import QueueDefinitions
 from duly.store.database import Connection, load_statements
+from duly.store.fleet import queues
 
 SQL = load_statements("quota_fence.sql")
 
 
 class TenantLimits(msgspec.Struct, frozen=True):
-    """Limits and weights by tenant, as of a revision."""
+    """Limits and weights by tenant, and all queues, as of a revision."""
 
     revision: int
     limits: dict[int, Limits]
     weights: dict[int, int]
+    queues: QueueDefinitions
 
 
 async def read_limits(conn: Connection, tenants: Collection[int]) -> TenantLimits:
-    """Return the limits and weights of tenants."""
+    """Return the limits and weights of tenants, and the queues."""
     rows = await conn.fetch(SQL["read_limits"], list(tenants))
     known = [row for row in rows if row["tenant_id"] is not None]
     return TenantLimits(
@@ -36,6 +39,7 @@ async def read_limits(conn: Connection, tenants: Collection[int]) -> TenantLimit
             for row in known
         },
         {row["tenant_id"]: row["weight"] for row in known},
+        next(queues.definitions(row["queues"]) for row in rows if row["queues"] is not None),
     )
 
 

@@ -2,5 +2,6 @@
 
 `nodes.py` has nodes and their incarnations, `servers.py` the servers and their terms,
 `fleet_snapshot.py` the input of a scheduling round, `overview.py` the operators' views.
-`object_store.py` has the identity of the object store. Start with `nodes.py`.
+`queues.py` has the queues, `object_store.py` the identity of the object store. Start with
+`nodes.py`.
 """

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import msgspec
 
-from duly.model.queue import Queue
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("queue_gauges.sql")
@@ -16,7 +15,7 @@ class WaitingTasks(msgspec.Struct, frozen=True):
     `is_urgent` says whether they are nearly out of slack, which makes them urgent in any queue.
     """
 
-    queue: Queue | None
+    queue: str | None
     is_urgent: bool
     tasks: int
     oldest_wait: float

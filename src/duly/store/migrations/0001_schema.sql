@@ -131,7 +131,7 @@ comment on column plans.max_resources is
 comment on column plans.max_waiting is 'Tasks that may be live without running.';
 comment on column plans.tiers is 'The tiers that may be asked for.';
 comment on column plans.queues is
-'The queues that may be asked for, of `urgent` and `off_peak`. The others follow from the task.';
+'The queues that may be asked for: `urgent`, `off_peak` and administrators'' queues.';
 comment on column plans.tolerances is
 'The default delay tolerance of each category of tasks, in seconds.';
 comment on column plans.retention is 'How long history is kept, if less than `retention.history`.';
@@ -267,6 +267,49 @@ Written by: tiers
 Kept: until removed.';
 comment on column tiers.tenant_id is 'Null for a tier of every tenant.';
 
+create table queues (
+    name         text primary key,
+    level        int not null check (level between 0 and 99),
+    off_peak     boolean not null default false,
+    max_share    double precision check (max_share > 0 and max_share <= 1),
+    opens_at     time,
+    closes_at    time,
+    timezone     text not null default 'UTC',
+    paused_at    timestamptz,
+    paused_by    text,
+    is_built_in  boolean not null default false,
+    created_at   timestamptz not null default duly.now(),
+    constraint queues_only_urgent_is_first check ((level = 0) = (name = 'urgent')),
+    constraint queues_hours_have_two_ends check (
+        (opens_at is null) = (closes_at is null) and opens_at <> closes_at
+    ),
+    constraint queues_pause_has_an_author check ((paused_at is null) = (paused_by is null))
+);
+
+comment on table queues is
+'Where waiting tasks stand: the built-in queues and those of administrators. Shapes name them.
+Section: Tenants and keys
+Written by: queues
+Kept: until removed; built-in queues for ever.';
+comment on column queues.level is 'Queues with a lower level are served first.';
+comment on column queues.off_peak is 'Whether tasks wait for low load.';
+comment on column queues.max_share is
+'The part of the fleet that running tasks of the queue may hold, from 0 to 1; null is no limit.';
+comment on column queues.opens_at is
+'The wall time from which tasks may start each day; null is at any time.';
+comment on column queues.closes_at is
+'The wall time from which they may not; earlier than `opens_at` if the night is in between.';
+comment on column queues.timezone is 'Of `opens_at` and `closes_at`.';
+comment on column queues.paused_at is 'Since when no task starts; null if the queue is not paused.';
+comment on column queues.paused_by is 'Who paused it, as in the audit log.';
+comment on column queues.is_built_in is 'Whether the queue cannot be removed and keeps its level.';
+
+insert into queues (name, level, off_peak, is_built_in)
+values ('urgent', 0, false, true),
+       ('periodic', 20, false, true),
+       ('delayable', 30, false, true),
+       ('off_peak', 40, true, true);
+
 create view tenants_with_plans with (security_invoker = true) as
 select t.id as tenant_id, t.name as tenant, t.suspended_at, t.removed_at,
        p.name as plan, p.delay_tolerance, p.max_delay_tolerance, p.tolerances,
@@ -281,7 +324,10 @@ select t.id as tenant_id, t.name as tenant, t.suspended_at, t.removed_at,
        || coalesce((select jsonb_object_agg(name, resources order by created_at, name)
                       from tiers
                      where tenant_id = t.id), '{}') as known_tiers,
-       p.artifact_bytes, p.cpu_quota
+       p.artifact_bytes, p.cpu_quota,
+       coalesce((select jsonb_object_agg(name, off_peak)
+                   from queues
+                  where not is_built_in), '{}') as known_queues
   from tenants t
   join plans p on p.name = t.plan;
 
@@ -292,6 +338,8 @@ Section: Tenants and keys';
 comment on column tenants_with_plans.known_tiers is
 'What tier names stand for besides the built-in ones: those of every tenant, overridden by those '
 'of this one.';
+comment on column tenants_with_plans.known_queues is
+'Administrators'' queues, and whether each is off-peak.';
 
 insert into plans (
         name, price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
@@ -332,7 +380,7 @@ create table shapes (
     key          text not null unique,
     requires     jsonb not null default '{}',
     concurrency  jsonb,
-    queue        text check (queue in ('urgent', 'periodic', 'off_peak')),
+    queue        text,
     user_id      int
 );
 
@@ -504,7 +552,7 @@ comment on sequence tokens is 'Fencing tokens; every lease gets the next one.';
 
 comment on table live is
 'Tasks that have not ended: what the scheduler reads and leases rewrite. The columns up to '
-'`on_lost` repeat the task.
+'`on_lost` repeat the task, except that a retry may have moved it to the shape of a higher queue.
 Section: Tasks
 Written by: attempt_keys, edges, leases, marks, measurements, nodes, overdue, repairs, tasks, graph_operations
 Kept: until the task ends.';
@@ -1111,13 +1159,13 @@ begin
                -- Hidden from the planner, which would else consider to walk all that wait.
                and (l.status = 'waiting') is not false
                and (l.shape_id = (shapes)[width_bucket(l.id, ids)]) is not false
-            returning l.id, l.attempt, l.token, l.incarnation_id
+            returning l.id, l.attempt, l.token, l.incarnation_id, l.shape_id
          )
     select l.id, l.attempt, l.token, l.incarnation_id,
-           told.shape_id, told.execution_cap, told.payload, told.idempotency_key
+           l.shape_id, told.execution_cap, told.payload, told.idempotency_key
       from leased l
       left join lateral (
-            select t.shape_id, t.execution_cap, t.payload::text as payload,
+            select t.execution_cap, t.payload::text as payload,
                    coalesce(t.idempotency_key, t.id::text) as idempotency_key
               from duly.tasks t
              where t.id = l.id
@@ -2179,7 +2227,8 @@ Written by: leases, quota_fence, trigger revise_quotas
 Kept: for ever.';
 comment on column quotas.is_only is 'Keeps the table to one row.';
 comment on column quotas.revision is
-'Goes up when limits or weights change: a tenant''s plan, the plan itself, a suspension.';
+'Goes up when limits, weights or queues change: a tenant''s plan, the plan itself, a suspension, '
+'a pause of a queue.';
 comment on column quotas.given is
 'Goes up with every lease and reservation of a tenant that has limits.';
 
@@ -2192,7 +2241,8 @@ begin
 end
 $$;
 
-comment on function revise_quotas is 'Trigger of `plans` and `tenants`: limits have changed.';
+comment on function revise_quotas is
+'Trigger of `plans`, `tenants` and `queues`: limits have changed.';
 
 -- Deferred, so that whoever changes a tenant or a plan holds the row as briefly as possible.
 create constraint trigger plans_revise_quotas
@@ -2209,6 +2259,12 @@ create constraint trigger tenants_revise_quotas
     for each row
     when ((old.plan, old.suspended_at, old.removed_at, old.weight)
           is distinct from (new.plan, new.suspended_at, new.removed_at, new.weight))
+    execute function revise_quotas();
+
+create constraint trigger queues_revise_quotas
+    after insert or update or delete on queues
+    deferrable initially deferred
+    for each row
     execute function revise_quotas();
 
 create function hold_quota_fence(p_term bigint, p_revision bigint, p_given bigint)

@@ -41,6 +41,19 @@ select split_part(said.what, '=', 1) as kind, seen.id as about,
         select true as found from shapes where shapes.id = seen.shape_id offset 0
        ) as shape on true
   left join lateral (
+        -- A retry may be in a higher queue, and otherwise has the shape of its task.
+        select (own.needs, own.requires) = (live.needs, live.requires)
+               and (own.concurrency, own.user_id)
+                   is not distinct from (live.concurrency, live.user_id) as is_same
+          from shapes own
+         cross join lateral (
+                select * from shapes where shapes.id = seen.shape_id offset 0
+               ) as live
+         where own.id = task.shape_id
+           and task.shape_id <> seen.shape_id
+        offset 0
+       ) as moved on true
+  left join lateral (
         select count(*) as edges, count(*) filter (where edge.is_open) as open
           from (select e.is_counted
                        and coalesce(
@@ -78,10 +91,12 @@ select split_part(said.what, '=', 1) as kind, seen.id as about,
              then concat('not_released=', seen.ready_at) end,
         case when ended.found then 'live_and_ended' end,
         case when task.tenant_id is null then 'live_without_task' end,
-        case when (task.tenant_id, task.shape_id, task.priority, task.delay_tolerance,
+        case when (task.tenant_id, task.priority, task.delay_tolerance,
                    task.execution_cap, task.max_attempts, task.on_lost)
-                  <> (seen.tenant_id, seen.shape_id, seen.priority, seen.delay_tolerance,
+                  <> (seen.tenant_id, seen.priority, seen.delay_tolerance,
                       seen.execution_cap, seen.max_attempts, seen.on_lost)
+                  or task.shape_id <> seen.shape_id
+                     and (seen.failures = 0 or moved.is_same is not true)
                   or task.tenant_id is not null
                      and (task.unique_key, task.unique_while)
                          is distinct from (seen.unique_key, seen.unique_while)

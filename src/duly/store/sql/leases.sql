@@ -173,19 +173,19 @@ select id, has_dependants
 --   arrays: $1 task ids, $2 attempts, $3 tokens, $4 outcomes, $5 exit codes, $6 reasons,
 --   $7 started_at, $8 finished_at, $9 cpu_seconds, $10 peak_memory_mb, $11 wall_seconds,
 --   $12 log_size, $13 log_tail, $14 status, $15 ready_at, $16 start_by, $17 failures, $18 losses,
---   $19 results, $20 reasons of the tasks
+--   $19 results, $20 reasons of the tasks, $21 shapes of the tasks from now on
 with ended as materialized (
         select *
           from unnest(
                 $1::bigint[], $2::int[], $3::bigint[], $4::outcome[], $5::int[], $6::text[],
                 $7::timestamptz[], $8::timestamptz[], $9::real[], $10::real[], $11::real[],
                 $12::bigint[], $13::bytea[], $14::status[], $15::timestamptz[],
-                $16::timestamptz[], $17::int[], $18::int[], $19::text[], $20::text[]
+                $16::timestamptz[], $17::int[], $18::int[], $19::text[], $20::text[], $21::int[]
                ) as ended (
                 id, attempt, token, outcome, exit_code, reason,
                 started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds,
                 log_size, log_tail, status, ready_at,
-                start_by, failures, losses, result, task_reason
+                start_by, failures, losses, result, task_reason, shape_id
                )
      ),
      held as materialized (
@@ -215,6 +215,7 @@ with ended as materialized (
      requeued as (
         update live
            set status = case when live.is_paused then 'paused' else held.status end,
+               shape_id = held.shape_id,
                ready_at = held.ready_at,
                start_by = held.start_by,
                failures = held.failures,

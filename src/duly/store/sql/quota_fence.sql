@@ -1,14 +1,20 @@
 -- name: read_limits
--- Return the limits and weights of tenants, and the revision of all of them, in one snapshot.
+-- Return the limits and weights of tenants, all queues in a row without a tenant, and the revision
+-- of all of them, in one snapshot.
 --   $1 tenant ids
 select q.revision, t.tenant_id, t.max_running, t.max_resources, t.weight,
-       t.suspended_at is not null or t.removed_at is not null as is_suspended
+       t.suspended_at is not null or t.removed_at is not null as is_suspended,
+       null::json as queues
   from quotas q
-  left join lateral (
+ cross join lateral (
         select *
           from tenants_with_plans
          where tenant_id = any($1::int[])
-       ) as t on true
+       ) as t
+ union all
+select q.revision, null, null, null, null, null,
+       (select json_agg(queues) from queues)
+  from quotas q
 
 -- name: advance
 -- Advance the fence, and hold it until the commit, before a tenant is granted anything other than

@@ -165,7 +165,7 @@ select task.*
                (select s.needs from shapes s where s.id = t.shape_id) as needs,
                (select s.requires from shapes s where s.id = t.shape_id) as requires,
                (select s.concurrency from shapes s where s.id = t.shape_id) as concurrency,
-               (select s.queue from shapes s where s.id = t.shape_id) as queue,
+               (select s.queue from shapes s where s.id = coalesce(l.shape_id, t.shape_id)) as queue,
                (select s.user_id from shapes s where s.id = t.shape_id) as sharing_user_id,
                case when l.status = 'waiting' then l.start_by - duly.now() end as slack,
                (select u.name from users u where u.id = t.user_id) as "user",

@@ -13,7 +13,6 @@ import asyncpg
 import msgspec
 
 from duly.model.graph import MAX_UPSTREAMS, Dependency
-from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
 from duly.model.task import FINAL_STATUSES, OnLost, Outcome, Payload, Reason, Status, Unique, Usage
@@ -51,7 +50,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: Concurrency | None
     sharing_user_id: int | None
     """Its user, if the users of its tenant divide the tenant's fair share."""
-    queue: Queue | None
+    queue: str | None
     slack: timedelta | None
     """The time until start_by, if it waits."""
     labels: dict[str, str]
@@ -286,7 +285,6 @@ def _task(row: asyncpg.Record) -> TaskView:
     fields["needs"] = msgspec.convert(fields["needs"], Resources)
     fields["payload"] = msgspec.convert(fields["payload"], Payload | None)
     fields["concurrency"] = msgspec.convert(fields["concurrency"], Concurrency | None)
-    fields["queue"] = None if fields["queue"] is None else Queue(fields["queue"])
     fields["depends_on"] = msgspec.convert(fields["depends_on"] or [], list[Dependency])
     fields["unique"] = msgspec.convert(fields["unique"], Unique | None)
     fields["progress"] = msgspec.convert(fields["progress"], ProgressView | None)
