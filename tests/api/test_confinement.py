@@ -23,6 +23,7 @@ CROSS_TENANT_USERS = {
     "lookups.explain_listed": "the free capacity of the nodes",
     "lookups.scoped_connection": "for administrators",
     "lookups.listing_connection": "finds ids by status; they are read as the tenant's",
+    "queues._read": "no tenant owns queues; the tasks are counted with the tenant in the statement",
     "resources.reserve": "looks for a node",
     "servers.list_servers": "for administrators",
     "status.readyz": "checks that the database responds",

@@ -10,7 +10,7 @@ from duly.api import docs
 from duly.api.accounts import audit, keys, limits, login, plans, tenants, tiers, usage, users
 from duly.api.auth import guard
 from duly.api.error_responses import error_response
-from duly.api.fleet import gateway, metrics, nodes, resources, servers, status
+from duly.api.fleet import gateway, metrics, nodes, queues, resources, servers, status
 from duly.api.routes import Route, RouteTable
 from duly.api.schedules import schedule_history, schedules
 from duly.api.tasks import (
@@ -60,6 +60,7 @@ def create_app(components: Components) -> "Application":
         *nodes.HANDLERS,
         *servers.HANDLERS,
         *resources.HANDLERS,
+        *queues.HANDLERS,
         *schedules.HANDLERS,
         *schedule_history.HANDLERS,
         *artifacts.HANDLERS,

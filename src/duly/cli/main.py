@@ -118,6 +118,9 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "plan": CommandEntry(
             "accounts.plans:plan", "Manage plans: the limits and prices of tenants."
         ),
+        "queue": CommandEntry(
+            "fleet.queue:queue", "Manage queues: in which order, when and how many tasks start."
+        ),
         "node": CommandEntry("fleet.node:node", "Inspect and manage nodes."),
         "server": CommandEntry("fleet.server:server", "Show the servers, and which of them leads."),
     },

@@ -17,6 +17,7 @@ from duly.client.calls.graph_calls import AsyncGraphMethods
 from duly.client.calls.mark_calls import AsyncMarkMethods
 from duly.client.calls.pause_calls import AsyncPauseMethods
 from duly.client.calls.plan_calls import AsyncPlanMethods
+from duly.client.calls.queue_calls import AsyncQueueMethods
 from duly.client.calls.schedule_calls import AsyncScheduleMethods
 from duly.client.calls.submission_calls import AsyncSubmissionMethods
 from duly.client.endpoint import find_endpoint, parse_endpoint
@@ -50,6 +51,7 @@ T = TypeVar("T")
 class AsyncClient(
     AsyncAccountMethods,
     AsyncPlanMethods,
+    AsyncQueueMethods,
     AsyncScheduleMethods,
     AsyncGraphMethods,
     AsyncArtifactMethods,

@@ -16,6 +16,7 @@ from duly.client.calls.graph_calls import GraphMethods
 from duly.client.calls.mark_calls import MarkMethods
 from duly.client.calls.pause_calls import PauseMethods
 from duly.client.calls.plan_calls import PlanMethods
+from duly.client.calls.queue_calls import QueueMethods
 from duly.client.calls.schedule_calls import ScheduleMethods
 from duly.client.calls.submission_calls import SubmissionMethods
 from duly.client.endpoint import find_endpoint, parse_endpoint
@@ -50,6 +51,7 @@ T = TypeVar("T")
 class Client(
     AccountMethods,
     PlanMethods,
+    QueueMethods,
     ScheduleMethods,
     GraphMethods,
     ArtifactMethods,

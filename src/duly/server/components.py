@@ -9,6 +9,7 @@ from duly.server.accounts.keys import Keys
 from duly.server.accounts.logins import Logins
 from duly.server.accounts.passwords import Passwords
 from duly.server.accounts.plans import Plans
+from duly.server.accounts.queues import Queues
 from duly.server.accounts.tenants import Tenants
 from duly.server.accounts.usage_recorder import UsageRecorder
 from duly.server.accounts.users import Users
@@ -103,6 +104,7 @@ class Components:
     schedules: Schedules
     reservations: Reservations
     plans: Plans
+    queues: Queues
     tenants: Tenants
     users: Users
     keys: Keys
@@ -211,6 +213,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Components:
         schedules=_schedules(core, occurrences),
         reservations=Reservations(database, sequencer, server_bus),
         plans=Plans(database, server_bus, settings.retention),
+        queues=Queues(database, server_bus),
         tenants=Tenants(database, server_bus),
         users=Users(database, server_bus, passwords),
         keys=Keys(database, server_bus),

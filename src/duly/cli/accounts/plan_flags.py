@@ -44,7 +44,9 @@ class PlanFlags:
     tiers: Annotated[str | None, Option(metavar="NAME,…", help="Tiers that tasks may use.")] = None
     queues: Annotated[
         str | None,
-        Option(metavar="NAME,…", help="Queues that tasks may request: urgent, off_peak."),
+        Option(
+            metavar="NAME,…", help="Queues that tasks may request: urgent, off_peak and your own."
+        ),
     ] = None
     delay_tolerance: Annotated[
         str | None, Option(metavar="TIME", help="Default delay tolerance: 5m.")

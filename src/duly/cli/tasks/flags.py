@@ -202,9 +202,11 @@ class TaskFlags:
         int | None, Option(metavar="N", help="Higher runs first among your tasks. [default: 0]")
     ] = None
     queue: Annotated[
-        Literal["urgent", "off_peak"] | None,
+        str | None,
         Option(
-            help="urgent: ahead of all others, if your plan allows it; off_peak: in quiet hours."
+            metavar="NAME",
+            help="urgent: ahead of all others, if your plan allows it; off_peak: in quiet hours; "
+            "or a queue of 'duly queue list'.",
         ),
     ] = None
     concurrency_key: Annotated[

@@ -118,7 +118,7 @@ class TaskFields(TypedDict, total=False):
     requires: Mapping[str, str] | None
     category: str | None
     priority: int | None
-    queue: Literal["urgent", "off_peak"] | None
+    queue: str | None
     concurrency: Concurrency | None
     unique: UniqueFields | None
     ref: str | None

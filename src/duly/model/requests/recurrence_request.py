@@ -65,7 +65,7 @@ def parse_recurrence(request: RecurrenceRequest, *, now: datetime) -> Recurrence
     An interval without `start_at` counts from `now`.
     """
     way, written = _rule_field(request)
-    zone = _zone(request.timezone)
+    zone = check_zone(request.timezone)
     start_at = None if request.start_at is None else parse_time(request.start_at, "start_at")
     end_at = None if request.end_at is None else parse_time(request.end_at, "end_at")
     if start_at is not None and end_at is not None and end_at < start_at:
@@ -190,7 +190,8 @@ def _jitter(asked: float | str | None) -> timedelta:
     return jitter
 
 
-def _zone(name: str | None) -> str:
+def check_zone(name: str | None) -> str:
+    """Return the name of a time zone, by default UTC; raises Invalid if there is none."""
     if name is None:
         return "UTC"
     if not _is_zone(name):
