@@ -256,6 +256,9 @@ def _read_environment(environment: Mapping[str, str]) -> list[GivenSetting]:
     return given
 
 
+WANTED: Mapping[Any, str] = {int: "a whole number", bool: "true or false"}
+
+
 def _convert(given: GivenSetting) -> Any:
     """Return the value as its setting has it; raises ConfigError with the place of a mistake."""
     hints = get_type_hints(SECTIONS[given.section])
@@ -270,7 +273,7 @@ def _convert(given: GivenSetting) -> Any:
     except Invalid as error:
         raise ConfigError(f"{given.place}: {error.problem}") from error
     except msgspec.ValidationError as error:
-        wanted = "a whole number" if kind is int else "text in quotes"
+        wanted = WANTED.get(kind, "text in quotes")
         raise ConfigError(f"{given.place}: {value!r} is not {wanted}.") from error
 
 

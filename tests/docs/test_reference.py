@@ -50,9 +50,10 @@ def test_every_setting_is_documented_with_its_default():
         documented |= {(section, cells[0]): cells[1] for cells in rows(part)}
     for section, name, default in settings():
         told = documented.pop((section, name))
-        value = (
-            parse_duration(told, name) if isinstance(default, timedelta) else type(default)(told)
-        )
+        if isinstance(default, timedelta):
+            value = parse_duration(told, name)
+        else:
+            value = msgspec.convert(told, type(default), strict=False)
         assert value == default, f"{section}.{name}"
     assert {section for section, _ in documented} == {""}, "these settings do not exist"
 
@@ -63,6 +64,8 @@ def another(default):
         # Little more, for some have to stay within others.
         value = default + timedelta(milliseconds=250)
         return f"{value / timedelta(milliseconds=1):.0f}ms", value
+    if isinstance(default, bool):
+        return str(not default).lower(), not default
     if isinstance(default, int):
         return str(default + 1), default + 1
     return "another", "another"
@@ -84,7 +87,7 @@ def test_every_setting_can_be_set_from_the_environment_as_the_page_says(section,
 def test_every_setting_can_be_set_in_a_file_as_the_page_says(tmp_path, section, name, default):
     text, value = another(default)
     file = tmp_path / "duly.toml"
-    file.write_text(f"[{section}]\n{name} = {value if isinstance(value, int) else repr(text)}\n")
+    file.write_text(f"[{section}]\n{name} = {text if isinstance(value, int) else repr(text)}\n")
     assert config.load(file, {}) == with_one_changed(section, name, value)
 
 

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.model.node import Offer
-from duly.model.queue import Queue
+from duly.model.queue import Queue, QueueDefinition, QueueDefinitions
 from duly.model.resources import Resources
 from duly.model.shape import Shape
+from duly.policy.queue_room import QueueRoom
 from duly.policy.queueing import Order, queue_of, rank, window
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -115,10 +116,10 @@ def test_who_asked_for_urgent_goes_before_those_that_are_late():
 
 
 def test_a_task_is_where_it_stands_until_its_slack_runs_out():
-    assert queue_of(None, 2 * MINUTE, MINUTE) is Queue.DELAYABLE
-    assert queue_of(Queue.OFF_PEAK, 2 * MINUTE, MINUTE) is Queue.OFF_PEAK
-    assert queue_of(Queue.PERIODIC, MINUTE, MINUTE) is Queue.URGENT
-    assert queue_of(Queue.URGENT, timedelta(days=9), MINUTE) is Queue.URGENT
+    assert queue_of(None, 2 * MINUTE, MINUTE) == Queue.DELAYABLE
+    assert queue_of(Queue.OFF_PEAK, 2 * MINUTE, MINUTE) == Queue.OFF_PEAK
+    assert queue_of(Queue.PERIODIC, MINUTE, MINUTE) == Queue.URGENT
+    assert queue_of(Queue.URGENT, timedelta(days=9), MINUTE) == Queue.URGENT
 
 
 @given(standing, tolerances, tolerances)
@@ -156,3 +157,70 @@ def test_room_is_kept_for_the_urgent_at_once_and_for_off_peak_work_once_it_must_
     assert order().qualifies_for_hold(Task(1, far))
     assert not order().qualifies_for_hold(Task(1, NOW + timedelta(hours=7)))
     assert order().qualifies_for_hold(Task(1, NOW + timedelta(hours=7), losses=1))
+
+
+FAST, SLOW, NIGHT = 4, 5, 6
+"""The shapes of tasks in queues of administrators."""
+OWN = QueueDefinitions(
+    [
+        QueueDefinition(name="fast", level=10),
+        QueueDefinition(name="slow", level=35),
+        QueueDefinition(name="night", level=50, off_peak=True),
+    ]
+)
+OWN_QUEUES = {**QUEUES, FAST: "fast", SLOW: "slow", NIGHT: "night"}
+
+
+def own_order(used=0, definitions=OWN, **others):
+    shapes = {shape: Shape(ONE, queue=OWN_QUEUES.get(shape)) for shape in range(7)}
+    capacity = Resources(cpu_milli=10_000)
+    free = Resources(cpu_milli=1000 * (10 - used))
+    node = Offer(node_id=1, incarnation_id=1, name="n", capacity=capacity, free=free)
+    room = QueueRoom(definitions, shapes, capacity, {}, NOW)
+    return Order(
+        OWN_QUEUES,
+        shapes,
+        [node],
+        now=NOW,
+        urgent_slack=MINUTE,
+        peak_percent=80,
+        definitions=definitions,
+        room=room,
+    )
+
+
+def test_queues_of_administrators_are_served_by_their_level():
+    order_of_shapes = [URGENT, FAST, PERIODIC, PLAIN, SLOW, OFF_PEAK, NIGHT]
+    line = [Task(shape, NOW + 9 * MINUTE, shape_id=shape) for shape in range(7)]
+    assert [task.id for task in window(line, 9, own_order())] == order_of_shapes
+
+
+def test_a_task_out_of_slack_comes_right_after_urgent_ones_whatever_its_level():
+    late = [Task(shape, NOW, shape_id=shape) for shape in (NIGHT, SLOW, FAST)]
+    rest = Task(9, NOW + 9 * MINUTE, shape_id=FAST)
+    asked = Task(8, NOW + 9 * MINUTE, shape_id=URGENT)
+    assert window([rest, *late, asked], 9, own_order())[0] == asked
+    assert window([rest, *late, asked], 9, own_order())[-1] == rest
+
+
+def test_an_off_peak_queue_of_an_administrator_waits_at_peak():
+    task = Task(1, NOW + 9 * MINUTE, shape_id=NIGHT)
+    assert window([task], 9, own_order(used=8)) == []
+    assert window([task], 9, own_order(used=7)) == [task]
+
+
+def test_a_window_starts_nothing_of_a_paused_queue_even_out_of_slack():
+    paused = QueueDefinition(name="fast", level=10, paused_at=NOW, paused_by="x")
+    serving = own_order(definitions=QueueDefinitions([paused]))
+    late, plain = Task(1, NOW - MINUTE, shape_id=FAST), Task(2, shape_id=PLAIN)
+    assert window([late, plain], 9, serving) == [plain]
+
+
+def test_one_window_does_not_exceed_the_share_of_a_queue():
+    bounded = QueueDefinitions([QueueDefinition(name="slow", level=35, max_share=0.3)])
+    line = [Task(number, shape_id=SLOW) for number in range(9)]
+    line += [Task(20 + number, shape_id=PLAIN) for number in range(9)]
+    for _ in range(2):  # each window is charged on its own
+        chosen = window(line, 40, own_order(definitions=bounded))
+        assert [task.shape_id for task in chosen].count(SLOW) == 3
+        assert [task.shape_id for task in chosen].count(PLAIN) == 9

@@ -41,7 +41,7 @@ class Task:
 
     @property
     def due(self):
-        return SHAPES[self.shape_id].queue is not Queue.URGENT, self.start_by
+        return SHAPES[self.shape_id].queue != Queue.URGENT, self.start_by
 
     @property
     def own_order(self):

@@ -41,6 +41,9 @@ CLEAN = """
     delete from edges; delete from graphs; delete from graph_operations;
     delete from ended_upstreams;
     delete from tenants where name <> 'default';
+    delete from queues where not is_built_in;
+    update queues
+       set max_share = null, opens_at = null, closes_at = null, paused_at = null, paused_by = null;
     alter table audit_log disable trigger user; delete from audit_log;
     alter table audit_log enable trigger user
 """

@@ -164,7 +164,7 @@ def _postponed(simulation, task):
     """Return True if a task waits for quiet hours."""
     shape = simulation.workload.shapes[task.shape_id]
     scheduling = simulation.workload.scheduling
-    if shape.queue is not Queue.OFF_PEAK or _slack(simulation, task) <= scheduling.urgent_slack:
+    if shape.queue != Queue.OFF_PEAK or _slack(simulation, task) <= scheduling.urgent_slack:
         return False
     ready = [node for node in simulation.cluster.nodes.values() if node.is_ready]
     for kind in KINDS:
@@ -195,7 +195,7 @@ def _first(simulation, tenant):
 
     def key(task):
         queue = simulation.workload.shapes[task.shape_id].queue
-        is_due = queue is not Queue.URGENT and _slack(simulation, task) <= urgent_slack
+        is_due = queue != Queue.URGENT and _slack(simulation, task) <= urgent_slack
         return OUT_OF_SLACK if is_due else PRECEDENCE[queue], *_rank(task)
 
     return min(own, key=key, default=None)

@@ -90,7 +90,7 @@ class OffPeakStarts:
         workload = simulation.workload
         for task, _ in decided.starts:
             shape = workload.shapes[task.shape_id]
-            if shape.queue is Queue.OFF_PEAK:
+            if shape.queue == Queue.OFF_PEAK:
                 self.count += 1
                 at_peak = self.used >= 0.8 * simulation.cluster.capacity.cpu_milli
                 slack = task.start_by - instant(simulation.world.now)

@@ -43,9 +43,13 @@ def is_open(hours: OpeningHours | None, now: datetime) -> bool:
 def next_opening(hours: OpeningHours, now: datetime) -> datetime:
     """Return when a queue that is closed now opens next."""
     zone = ZoneInfo(hours.timezone)
-    today = datetime.combine(wall_of(now, zone), hours.opens)
-    at = instant_of(today, zone)
-    return at if at > now else instant_of(today + DAY, zone)
+    opening = datetime.combine(wall_of(now, zone), hours.opens)
+    at = instant_of(opening, zone)
+    # A clock change may jump over the window of a day.
+    while at <= now or not is_open(hours, at):
+        opening += DAY
+        at = instant_of(opening, zone)
+    return at
 
 
 def may_start(definition: QueueDefinition, now: datetime) -> bool:

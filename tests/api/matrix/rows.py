@@ -105,6 +105,8 @@ def backfill(_world: World, _own: Holding) -> Options:
     return {"json": {"start_at": start_at, "end_at": end_at}}
 
 
+COMMON = frozenset({"queue"})
+"""The kinds of things that are no tenant's, and that everyone sees."""
 TRUE = {"command": ["true"]}
 SMALL = {"cpu": 0.1, "memory_mb": 16}
 PAGE = query("cursor")
@@ -243,6 +245,13 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/plans/{id}"): Row(Access.READ, ("plan",)),
     ("PATCH", "/v1/plans/{id}"): Row(Access.ADMIN, ("plan",), good=json(max_running=1000)),
     ("DELETE", "/v1/plans/{id}"): Row(Access.ADMIN, ("spare_plan",), ok=204),
+    ("GET", "/v1/queues"): Row(Access.READ),
+    ("POST", "/v1/queues"): Row(Access.ADMIN, ok=201, good=json(name="more", level=50)),
+    ("GET", "/v1/queues/{id}"): Row(Access.READ, ("queue",)),
+    ("PATCH", "/v1/queues/{id}"): Row(Access.ADMIN, ("spare_queue",), good=json(level=60)),
+    ("POST", "/v1/queues/{id}/pause"): Row(Access.ADMIN, ("spare_queue",)),
+    ("POST", "/v1/queues/{id}/resume"): Row(Access.ADMIN, ("spare_queue",)),
+    ("DELETE", "/v1/queues/{id}"): Row(Access.ADMIN, ("spare_queue",), ok=204),
     ("GET", "/v1/tiers"): Row(Access.READ),
     ("POST", "/v1/tiers"): Row(Access.MANAGE, ok=201, good=json(name="more", resources=SMALL)),
     ("GET", "/v1/tiers/{id}"): Row(Access.READ, ("tier",)),

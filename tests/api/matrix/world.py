@@ -45,6 +45,7 @@ class World:
         """Make a tenant that has everything."""
         own = await settle(self.api, self.runner, self.key_for, tenant)
         own.things |= {"node": "node-a", "spare_node": "spare"}
+        own.things |= {"queue": "delayable", "spare_queue": "spare"}
         self.tenants[tenant] = own
         return own
 
@@ -129,6 +130,7 @@ async def build(api: Any, join: Any, key_for: Any) -> World:
     """Let both settle, beside a node that is large enough for all of it."""
     await join("spare", cpu=0)
     agent = await join("node-a", cpu=1000)
+    await api.call("POST", "/v1/queues", json={"name": "spare", "level": 50})
     world = World(api, api.components, Runner(agent), key_for)
     for tenant in ("canary", "acme"):
         await world.settle(tenant)

@@ -155,8 +155,8 @@ NO_URGENT = replace(PLAN, queues=("off_peak",))
 
 def test_a_queue_is_asked_for_with_the_leave_of_the_plan():
     assert ask().queue is None
-    assert ask(queue="urgent").queue is Queue.URGENT
-    assert ask(NO_URGENT, queue="off_peak").queue is Queue.OFF_PEAK
+    assert ask(queue="urgent").queue == Queue.URGENT
+    assert ask(NO_URGENT, queue="off_peak").queue == Queue.OFF_PEAK
     with pytest.raises(Invalid, match="the plan 'small' does not include the queue 'urgent'"):
         ask(NO_URGENT, queue="urgent")
     with pytest.raises(Invalid, match="the plan 'small' does not include the queue 'off_peak'"):
@@ -167,7 +167,7 @@ def test_a_queue_is_asked_for_with_the_leave_of_the_plan():
 
 def test_a_task_keeps_the_queue_that_it_was_granted_and_a_replay_asks_again():
     spec = ask(queue="urgent")
-    assert revise(spec, {"name": "x"}, NO_URGENT).queue is Queue.URGENT
+    assert revise(spec, {"name": "x"}, NO_URGENT).queue == Queue.URGENT
     for again in (partial(revise, spec, {"queue": "urgent"}), partial(replayed, spec, replay_of=7)):
         with pytest.raises(Invalid) as refusal:
             again(plan=NO_URGENT)
@@ -176,8 +176,8 @@ def test_a_task_keeps_the_queue_that_it_was_granted_and_a_replay_asks_again():
 
 def test_what_a_schedule_has_produced_stays_that_in_a_change_but_not_in_a_replay():
     spec = replace(ask(), queue=Queue.PERIODIC)
-    assert revise(spec, {"name": "x"}, PLAN).queue is Queue.PERIODIC
-    assert revise(spec, {"queue": "urgent"}, PLAN).queue is Queue.URGENT
+    assert revise(spec, {"name": "x"}, PLAN).queue == Queue.PERIODIC
+    assert revise(spec, {"queue": "urgent"}, PLAN).queue == Queue.URGENT
     assert replayed(spec, PLAN, replay_of=7).queue is None
 
 
@@ -197,6 +197,30 @@ def test_off_peak_work_may_wait_for_half_a_day_unless_told(fields, hours):
 
 def test_kinds_that_the_plan_does_not_bound_are_free():
     assert ask(resources={"disk": "1TiB", "extra": {"licence": 7}}).resources.disk_mb == 2**20
+
+
+OWN_QUEUES = replace(PLAN, known_queues={"bulk": False, "night": True})
+
+
+def test_a_queue_of_an_administrator_is_asked_for_by_its_name():
+    assert ask(OWN_QUEUES, queue="bulk").queue == "bulk"
+    assert ask(OWN_QUEUES, queue="bulk").delay_tolerance == PLAN.delay_tolerance
+    with pytest.raises(Invalid, match=r"'gone' is not .* Use urgent, off_peak, bulk or night"):
+        ask(OWN_QUEUES, queue="gone")
+    with pytest.raises(Invalid, match=r"does not include the queue 'bulk'\. Use off_peak"):
+        ask(replace(OWN_QUEUES, queues=("off_peak",)), queue="bulk")
+
+
+def test_an_off_peak_queue_of_an_administrator_brings_its_tolerance():
+    spec = ask(OWN_QUEUES, queue="night")
+    assert spec.delay_tolerance == timedelta(hours=12)
+    assert revise(spec, {"queue": "bulk"}, OWN_QUEUES).delay_tolerance == PLAN.delay_tolerance
+
+
+def test_a_task_whose_queue_was_removed_is_delayable_from_its_next_change_on():
+    spec = ask(OWN_QUEUES, queue="bulk")
+    assert revise(spec, {"name": "x"}, PLAN).queue is None
+    assert replayed(spec, PLAN, replay_of=1).queue is None
 
 
 SHRUNK = replace(

@@ -106,11 +106,7 @@ def test_a_default_that_is_not_said_fits_below_the_longest():
             "it is empty, so no task could run. Name at least one, or leave it out.",
         ),
         ({"tiers": ["ba/sic"]}, "tiers", "lower-case letters"),
-        (
-            {"queues": ["periodic"]},
-            "queues",
-            "'periodic' is not a queue that tasks can ask for. Use urgent or off_peak.",
-        ),
+        ({"queues": ["off peak"]}, "queues", "lower-case letters"),
         ({"max_resources": {}}, "max_resources", "it is empty. Give an amount, or leave it out."),
         (
             {"max_resources": {"cpu": 0}},

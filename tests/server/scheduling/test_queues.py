@@ -1,15 +1,17 @@
 """The queue of a task decides when it is placed."""
 
+from datetime import timedelta
 from random import Random
 
 import pytest
 from msgspec.structs import replace
 
 from duly.config import SchedulingSettings, Settings
-from duly.model.queue import Queue
+from duly.model.queue import OpeningHours, Queue, QueueDefinition
+from duly.model.task import Outcome
 from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
 from tests.server.books import amounts_told, recount
-from tests.server.lab import seconds
+from tests.server.lab import between_placing_and_leasing, seconds
 
 
 @pytest.fixture
@@ -259,3 +261,167 @@ async def queue_and_tolerance(lab, task):
         task,
     )
     return row["queue"], row["delay_tolerance"]
+
+
+async def own_queue(lab, name="bulk", **bounds):
+    """Create a queue; return a credential that knows it."""
+    queue = QueueDefinition(name=name, level=bounds.pop("level", 50), **bounds)
+    await lab.components.queues.create(lab.client, queue)
+    known = {name: queue.off_peak}
+    lab.client = replace(lab.client, plan=replace(lab.client.plan, known_queues=known))
+
+
+async def test_a_paused_queue_starts_nothing_even_out_of_slack_and_keeps_nothing_from_others(lab):
+    node = await lab.node(cpu=4)
+    await own_queue(lab, level=1)
+    await lab.components.queues.pause(lab.client, "bulk")
+    paused = [await lab.submit(cpu=1, queue="bulk", delay_tolerance=1) for _ in range(6)]
+    others = [await lab.submit(cpu=1) for _ in range(3)]
+    await settle(lab)
+    assert await lab.run_on(node) == set(others)
+    assert await lab.components.resource_manager.tick() is False
+    await lab.components.queues.resume(lab.client, "bulk")
+    await settle(lab)
+    assert await lab.run_on(node) == {*others, paused[0]}
+
+
+async def test_a_pause_that_is_acknowledged_undoes_a_placement_that_is_not_leased(lab):
+    node = await lab.node()
+    task = await lab.submit(cpu=1)
+    pause = lab.components.queues.pause(lab.client, "delayable")
+    await between_placing_and_leasing(lab, pause)
+    await settle(lab)
+    assert (await lab.run_on(node), await lab.status(task)) == (set(), "waiting")
+
+
+async def test_a_queue_with_hours_starts_tasks_only_then(lab):
+    node = await lab.node()
+    opens, closes = lab.clock.now + seconds(8), lab.clock.now - timedelta(hours=1)
+    await own_queue(lab, hours=OpeningHours(opens.time(), closes.time()))
+    task = await lab.submit(cpu=1, queue="bulk", delay_tolerance=0)
+    await settle(lab)
+    assert await lab.status(task) == "waiting"
+    await lab.clock.move(seconds(8))
+    await settle(lab)
+    assert await lab.status(task) == "running"
+
+
+async def test_a_queue_holds_no_more_than_its_share_over_rounds_and_shapes(lab):
+    node = await lab.node(cpu=10)
+    await own_queue(lab, level=1, max_share=0.3)
+    first = await lab.run(node, cpu=1, queue="bulk")
+    bulk = [lab.spec(cpu=cpu, queue="bulk") for cpu in (0.5, 1, 0.5, 1, 1, 2)]
+    await lab.submit_all(bulk)
+    await settle(lab)
+    assert await held_cpu(lab) == 3000
+    others = [await lab.submit(cpu=1) for _ in range(7)]
+    await settle(lab)
+    assert set(others) <= await lab.run_on(node)
+    await node.report(first)
+    await settle(lab)
+    assert await held_cpu(lab) == 3000
+
+
+async def held_cpu(lab):
+    """Return what running tasks of administrators' queues hold."""
+    return await lab.conn.fetchval(
+        "select coalesce(sum((s.needs ->> 'cpu_milli')::int), 0) from live l join shapes s "
+        "on s.id = l.shape_id where l.status = 'running' and s.queue = 'bulk'"
+    )
+
+
+async def test_a_lease_that_was_delayed_cannot_exceed_the_share_of_a_queue(lab):
+    node = await lab.node(cpu=10)
+    await own_queue(lab, max_share=0.1)
+    await lab.submit(cpu=1, queue="bulk")
+    manager = lab.components.resource_manager
+    advance = lab.conn.execute("update quotas set given = given + 1")
+    await between_placing_and_leasing(lab, advance)
+    assert await lab.run_on(node) == set()
+    assert await manager.tick() is False
+    assert len(await lab.run_on(node)) == 1
+
+
+async def test_a_tenant_whose_queue_is_paused_does_not_compete_for_shares(lab):
+    node = await lab.node(cpu=8)
+    await own_queue(lab, level=1)
+    await lab.components.queues.pause(lab.client, "bulk")
+    await lab.submit_all([lab.spec(cpu=1, queue="bulk") for _ in range(8)], by=lab.stranger)
+    mine = [await lab.submit(cpu=1) for _ in range(8)]
+    await settle(lab)
+    assert await lab.run_on(node) == set(mine)
+
+
+async def test_a_failed_task_is_retried_in_the_next_higher_queue_and_billed_as_submitted(lab):
+    node = await lab.node()
+    await own_queue(lab)
+    task = await lab.submit(cpu=1, queue="bulk", max_attempts=9)
+    queues = []
+    for _ in range(5):
+        ref = await lab.start(node, task)
+        queues.append(await stored_queue(lab, task))
+        await node.report(ref, Outcome.FAILED)
+        await lab.clock.move(timedelta(hours=1))
+        await node.heartbeat()
+        await lab.sweep()
+    assert queues == ["bulk", None, "periodic", "urgent", "urgent"]
+    submitted = "select s.queue from tasks t join shapes s on s.id = t.shape_id where t.id = $1"
+    assert await lab.conn.fetchval(submitted, task) == "bulk"
+
+
+async def stored_queue(lab, task):
+    """Return the queue of a live task."""
+    statement = "select s.queue from live l join shapes s on s.id = l.shape_id where l.id = $1"
+    return await lab.conn.fetchval(statement, task)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.EXPIRED, Outcome.PREEMPTED])
+async def test_a_task_that_did_not_fail_itself_keeps_its_queue(lab, outcome):
+    node = await lab.node()
+    ref = await lab.run(node, cpu=1)
+    assert await node.report(ref, outcome)
+    assert (await lab.live(ref.task))["attempt"] == 1
+    assert await stored_queue(lab, ref.task) is None
+
+
+async def test_the_plan_decides_whether_a_retry_becomes_urgent(lab):
+    await lab.conn.execute("update tenants set plan = 'free' where name = 'acme'")
+    try:
+        node = await lab.node()
+        task = await lab.submit(cpu=1, max_attempts=9, by=lab.stranger)
+        for _ in range(3):
+            ref = await lab.start(node, task)
+            await node.report(ref, Outcome.FAILED)
+            await lab.clock.move(timedelta(hours=1))
+            await node.heartbeat()
+            await lab.sweep()
+        assert await stored_queue(lab, task) == "periodic"
+    finally:
+        await lab.conn.execute("update tenants set plan = 'unlimited' where name = 'acme'")
+
+
+async def test_the_audit_finds_nothing_wrong_with_a_paused_queue_and_a_promoted_retry(lab):
+    node = await lab.node()
+    ref = await lab.run(node, cpu=1)
+    await node.report(ref, Outcome.FAILED)
+    await lab.components.queues.pause(lab.client, "delayable")
+    waiting = await lab.submit(cpu=1, delay_tolerance=0)
+    await lab.clock.move(seconds(12))
+    await lab.sweep()
+    await settle(lab)
+    (again,) = await node.starts()
+    for _ in range(20):
+        await later(lab, node, again, 60)
+        await lab.components.auditor.tick()
+    assert (await lab.status(waiting), await stored_queue(lab, ref.task)) == ("waiting", "periodic")
+    drift = await lab.conn.fetch("select drift from audits where scope = 'live'")
+    assert [row["drift"] for row in drift] in ([{}], ["{}"])
+
+
+async def test_without_the_setting_a_retry_keeps_its_queue(lab):
+    settings = replace(lab.settings, scheduling=SchedulingSettings(promote_retries=False))
+    node = await lab.node()
+    ref = await lab.run(node, cpu=1)
+    node.components = lab.server(settings)
+    await node.report(ref, Outcome.FAILED)
+    assert await stored_queue(lab, ref.task) is None

@@ -10,7 +10,7 @@ from duly.cli.output.pages import CursorFlag, LimitFlag, print_next_cursor
 from duly.cli.output.printing import Output, OutputFlag, print_items, print_value
 from duly.cli.output.text import clean
 from duly.cli.tasks.tasks import TenantFlag
-from duly.client.shapes.queue_shapes import NewQueueFields, Queue, QueueFields
+from duly.client.shapes.queue_shapes import Queue, QueueBounds
 
 queue = typer.Typer(
     name="queue", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
@@ -57,9 +57,8 @@ def create(
 ) -> None:
     """Create a queue, for tasks that ask for it with --queue NAME."""
     bounds = _bounds(max_share, hours, timezone)
-    fields: NewQueueFields = {"level": level, "off_peak": off_peak, **bounds}
     with connect() as client:
-        print_queue(client.create_queue(name, **fields), output)
+        print_queue(client.create_queue(name, level, off_peak=off_peak, **bounds), output)
 
 
 @queue.command("list")
@@ -99,15 +98,17 @@ def update(
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Change the level or the bounds of a queue; the value none removes a bound."""
-    fields = _bounds(max_share, hours, timezone)
-    if level is not None:
-        fields["level"] = level
-    if not fields:
+    bounds = _bounds(max_share, hours, timezone)
+    if level is None and not bounds:
         raise typer.BadParameter(
             "There is nothing to change. Give a flag, such as --max-share 30%."
         )
     with connect() as client:
-        print_queue(client.update_queue(name, **fields), output)
+        if level is None:
+            shown = client.update_queue(name, **bounds)
+        else:
+            shown = client.update_queue(name, level=level, **bounds)
+        print_queue(shown, output)
 
 
 @queue.command()
@@ -134,9 +135,9 @@ def remove(name: QueueName, yes: YesFlag = False) -> None:
     print(clean(f"Queue {shown['name']} removed."))
 
 
-def _bounds(max_share: str | None, hours: str | None, timezone: str | None) -> QueueFields:
+def _bounds(max_share: str | None, hours: str | None, timezone: str | None) -> QueueBounds:
     """Return the flags that were given; `none` removes a bound."""
-    fields: QueueFields = {}
+    fields: QueueBounds = {}
     if max_share is not None:
         fields["max_share"] = None if max_share == "none" else max_share
     if hours is not None:

@@ -22,9 +22,10 @@ def get_queue(name: str, tenant: str | None) -> Call[Queue]:
     return _get(_queue_path(name), _tenant_query(tenant))
 
 
-def create_queue(name: str, fields: NewQueueFields) -> Call[Queue]:
+def create_queue(name: str, level: int, fields: NewQueueFields) -> Call[Queue]:
     """Create a queue. Not repeatable: a second request would conflict."""
-    return Call("POST", "/v1/queues", parse_json, body=encode({"name": name, **fields}))
+    body = encode({"name": name, "level": level, **fields})
+    return Call("POST", "/v1/queues", parse_json, body=body)
 
 
 def update_queue(name: str, fields: QueueFields) -> Call[Queue]:
@@ -67,9 +68,9 @@ class QueueMethods:
         """Return a queue."""
         return self._send(get_queue(name, tenant))
 
-    def create_queue(self, name: str, **fields: Unpack[NewQueueFields]) -> Queue:
-        """Create a queue; it needs a `level`."""
-        return self._send(create_queue(name, fields))
+    def create_queue(self, name: str, level: int, **fields: Unpack[NewQueueFields]) -> Queue:
+        """Create a queue; of two queues the one with the lower level is served first."""
+        return self._send(create_queue(name, level, fields))
 
     def update_queue(self, name: str, **fields: Unpack[QueueFields]) -> Queue:
         """Update a queue; None removes a bound."""
@@ -104,9 +105,9 @@ class AsyncQueueMethods:
         """Return a queue."""
         return await self._send(get_queue(name, tenant))
 
-    async def create_queue(self, name: str, **fields: Unpack[NewQueueFields]) -> Queue:
-        """Create a queue; it needs a `level`."""
-        return await self._send(create_queue(name, fields))
+    async def create_queue(self, name: str, level: int, **fields: Unpack[NewQueueFields]) -> Queue:
+        """Create a queue; of two queues the one with the lower level is served first."""
+        return await self._send(create_queue(name, level, fields))
 
     async def update_queue(self, name: str, **fields: Unpack[QueueFields]) -> Queue:
         """Update a queue; None removes a bound."""

@@ -3,19 +3,24 @@
 from typing import TypedDict
 
 
-class QueueFields(TypedDict, total=False):
-    """Fields of a queue to update; absent ones are unchanged, None removes a bound."""
+class QueueBounds(TypedDict, total=False):
+    """The bounds of a queue; None is no bound."""
 
-    level: int
     max_share: float | str | None
     hours: str | None
     timezone: str | None
 
 
-class NewQueueFields(QueueFields, total=False):
+class NewQueueFields(QueueBounds, total=False):
     """Fields of a queue to create; whether it is off-peak cannot be changed later."""
 
     off_peak: bool
+
+
+class QueueFields(QueueBounds, total=False):
+    """Fields of a queue to update; absent ones are unchanged, None removes a bound."""
+
+    level: int | None
 
 
 class Queue(TypedDict):

@@ -39,7 +39,7 @@ async def read_limits(conn: Connection, tenants: Collection[int]) -> TenantLimit
             for row in known
         },
         {row["tenant_id"]: row["weight"] for row in known},
-        next(queues.definitions(row["queues"]) for row in rows if row["queues"] is not None),
+        next(queues.decode(row["queues"]) for row in rows if row["queues"] is not None),
     )
 
 

@@ -1,6 +1,6 @@
 """Reads and writes of queues, and of the figures about them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from datetime import datetime, time, timedelta
 from typing import Any
 
@@ -70,14 +70,16 @@ class QueueFigures(msgspec.Struct, frozen=True):
 NO_FIGURES = QueueFigures()
 
 
-def definitions(rows: Sequence[Mapping[str, Any]]) -> QueueDefinitions:
-    """Return the queues from rows of the table."""
-    return QueueDefinitions(row.definition for row in msgspec.convert(rows, list[QueueRow]))
+def decode(rows: str) -> QueueDefinitions:
+    """Return the queues from rows of the table as JSON."""
+    decoded = msgspec.json.decode(rows, type=list[QueueRow])
+    return QueueDefinitions(row.definition for row in decoded)
 
 
 async def read(conn: Connection) -> QueueDefinitions:
     """Return all queues."""
-    return definitions([dict(row) for row in await conn.fetch(SQL["read"])])
+    rows = [QueueRow(**row) for row in await conn.fetch(SQL["read"])]
+    return QueueDefinitions(row.definition for row in rows)
 
 
 async def lock(conn: Connection) -> QueueDefinitions:
@@ -119,9 +121,11 @@ async def read_promotion_terms(
     """Return the queues, which of them the plans of tenants include, and shapes by id."""
     row = await conn.fetchrow(SQL["read_promotion_terms"], list(tenants), list(shapes))
     assert row is not None  # noqa: S101 -- the statement always returns one row
-    allowed = msgspec.convert(row["allowed"] or {}, dict[int, tuple[str, ...] | None], strict=False)
-    found = msgspec.convert(row["shapes"] or {}, dict[int, Shape], strict=False)
-    return PromotionTerms(definitions(row["queues"]), allowed, found, row["now"])
+    allowed = msgspec.json.decode(
+        row["allowed"] or "{}", type=dict[int, tuple[str, ...] | None], strict=False
+    )
+    found = msgspec.json.decode(row["shapes"] or "{}", type=dict[int, Shape], strict=False)
+    return PromotionTerms(decode(row["queues"]), allowed, found, row["now"])
 
 
 async def read_figures(conn: Connection, tenant_id: int | None) -> dict[str, QueueFigures]:

@@ -51,14 +51,14 @@ select (select count(*)
 -- Return all queues, the queues that the plan of each tenant includes, and shapes by id: what decides
 -- about the queues of retries.
 --   $1 tenant ids, $2 shape ids
-select (select json_agg(queues) from queues) as queues,
-       (select json_object_agg(tenant_id, t.queues)
+select (select json_agg(queues)::text from queues) as queues,
+       (select json_object_agg(tenant_id, t.queues)::text
           from tenants_with_plans t
          where tenant_id = any($1::int[])) as allowed,
        (select json_object_agg(id, json_build_object(
                 'needs', needs, 'requires', requires, 'concurrency', concurrency, 'queue', queue,
                 'user_id', user_id
-               ))
+               ))::text
           from shapes
          where id = any($2::int[])) as shapes,
        duly.now() as now

@@ -4,7 +4,7 @@
 --   $1 tenant ids
 select q.revision, t.tenant_id, t.max_running, t.max_resources, t.weight,
        t.suspended_at is not null or t.removed_at is not null as is_suspended,
-       null::json as queues
+       null::text as queues
   from quotas q
  cross join lateral (
         select *
@@ -13,7 +13,7 @@ select q.revision, t.tenant_id, t.max_running, t.max_resources, t.weight,
        ) as t
  union all
 select q.revision, null, null, null, null, null,
-       (select json_agg(queues) from queues)
+       (select json_agg(queues)::text from queues)
   from quotas q
 
 -- name: advance
