@@ -295,7 +295,7 @@ async def test_a_pause_that_is_acknowledged_undoes_a_placement_that_is_not_lease
 
 
 async def test_a_queue_with_hours_starts_tasks_only_then(lab):
-    node = await lab.node()
+    await lab.node()
     opens, closes = lab.clock.now + seconds(8), lab.clock.now - timedelta(hours=1)
     await own_queue(lab, hours=OpeningHours(opens.time(), closes.time()))
     task = await lab.submit(cpu=1, queue="bulk", delay_tolerance=0)
