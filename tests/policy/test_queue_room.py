@@ -100,6 +100,13 @@ def test_whoever_asks_before_each_start_never_exceeds_the_share(asked, max_share
     assert used <= max_share * FLEET.cpu_milli + 1e-6
 
 
+def test_slots_are_bounded_by_the_room_and_a_shut_queue_has_none():
+    slots = {1: 9, 2: 0, 3: 5, 4: -1}
+    assert room(max_share=0.4).bound(slots) == {1: 4, 2: 0, 3: 5}
+    assert room(paused_at=NOW, paused_by="x").bound(slots) == {3: 5}
+    assert room().bound(slots) is slots
+
+
 def test_a_copy_is_charged_on_its_own():
     first = room(max_share=0.3)
     second = first.copy()

@@ -144,6 +144,19 @@ class QueueRoom:
                 room = min(room, (limit - amount(held, kind)) // needed)
         return max(room, 0)
 
+    def bound(self, slots: Mapping[int, int]) -> Mapping[int, int]:
+        """Return the `slots` of shapes whose queue may start tasks, no more than it may start.
+
+        The tasks of other shapes take no part in a round, nor do their tenants compete by them.
+        """
+        if not self._definitions.is_restricted:
+            return slots
+        return {
+            shape: min(count, startable)
+            for shape, count in slots.items()
+            if shape in self._shapes and (startable := self.of(shape))
+        }
+
     def counts(self, shape_id: int) -> bool:
         """Return True if tasks of a shape count against the maximum share of their queue."""
         if not self._definitions.is_restricted:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
+from duly.config import SchedulingSettings, Settings
 from duly.errors import Unavailable
 from duly.model.task import Outcome
 from duly.store.tasks import subqueues, tasks
@@ -15,6 +16,12 @@ from tests.server.lab import seconds
 class Read(NamedTuple):
     cursors: list[int | None]
     tasks: int
+
+
+@pytest.fixture
+def settings():
+    """Tasks keep their queue when they fail, so that rank alone orders them."""
+    return Settings(scheduling=SchedulingSettings(promote_retries=False))
 
 
 @pytest.fixture

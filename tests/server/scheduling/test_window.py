@@ -17,7 +17,8 @@ from tests.server.lab import seconds
 
 @pytest.fixture
 def settings():
-    return Settings(scheduling=SchedulingSettings(window=3))
+    """A small window. Tasks keep their queue when they fail, so that rank alone orders them."""
+    return Settings(scheduling=SchedulingSettings(window=3, promote_retries=False))
 
 
 async def test_a_round_leases_at_most_one_window_and_asks_for_another_round(lab):

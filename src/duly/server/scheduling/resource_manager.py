@@ -165,7 +165,7 @@ class ResourceManager(Service):
                 return True
             room = queue_room(self._limits.queues, snapshot, offers, self._shapes)
             fitting = self._count_slots(shapes, offers)
-            slots = self._within_queues(fitting, room)
+            slots = room.bound(fitting)
             self._full_shapes = {
                 shape
                 for shape in fitting
@@ -309,19 +309,6 @@ class ResourceManager(Service):
                 slots_of_kind[kind] = _count_slots(shape, offers, most)
             slots[shape_id] = slots_of_kind[kind]
         return slots
-
-    def _within_queues(self, slots: dict[int, int], room: QueueRoom) -> dict[int, int]:
-        """Return the slots of shapes whose queue may start tasks, no more than it may start.
-
-        The tasks of other shapes take no part in the round, nor do their tenants compete by them.
-        """
-        if not self._limits.queues.is_restricted:
-            return slots
-        return {
-            shape: min(count, startable)
-            for shape, count in slots.items()
-            if shape in self._shapes and (startable := room.of(shape))
-        }
 
     def _order(
         self,
