@@ -212,3 +212,15 @@ async def test_metrics_have_the_queues_of_administrators(api):
     await api.submit(queue="bulk", delay_tolerance="1h", **BIG)
     text = (await api.call("GET", "/metrics")).text
     assert 'duly_tasks_waiting{queue="bulk"} 1.0' in text
+
+
+async def test_a_tenant_competes_for_shares_only_by_queues_that_may_start_tasks(
+    api, stranger, agent
+):
+    await named(api)
+    for client, queue in ((api, None), (stranger, "bulk")):
+        for _ in range(5):
+            await client.submit(resources={"cpu": 1}, queue=queue)
+    assert (await api.get("/v1/tenants/default"))["fair_share"] == 0.5
+    await post(api, "/v1/queues/bulk/pause")
+    assert (await api.get("/v1/tenants/default"))["fair_share"] == 1
