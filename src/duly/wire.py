@@ -142,6 +142,13 @@ class HeartbeatResponse(msgspec.Struct, kw_only=True):
     stop: list[Stop]
 
 
+class Throttled(msgspec.Struct, frozen=True, array_like=True):
+    """A downstream that has throttled an attempt, and how many seconds it asked to wait."""
+
+    key: str
+    retry_after: float = 0.0
+
+
 class AttemptReport(msgspec.Struct, kw_only=True):
     """How an attempt ended; sent once none of its processes is left.
 
@@ -161,6 +168,8 @@ class AttemptReport(msgspec.Struct, kw_only=True):
     result: bytes | None = None
     result_limit: int | None = None
     """Maximum bytes of the result; a longer one was truncated."""
+    throttled: list[Throttled] = []
+    """What it said about downstreams; `retry_after` counts from this report."""
 
 
 class ReportRequest(msgspec.Struct, kw_only=True):
@@ -247,13 +256,22 @@ class MeasuredUsage(msgspec.Struct, frozen=True, array_like=True):
     peak_memory_mb: float | None = None
 
 
+class ThrottledAttempt(msgspec.Struct, frozen=True, array_like=True):
+    """A running attempt, and a downstream that has throttled it."""
+
+    ref: AttemptRef
+    throttled: Throttled
+
+
 class RunningReport(msgspec.Struct, kw_only=True):
     """POST /v1/gateway/running: interim usage of attempts that have run for a while.
 
-    Their reports repeat all of it at the end. If the node is lost, there are no reports.
+    Their reports repeat all of it at the end. If the node is lost, there are no reports. What
+    downstreams have throttled attempts comes along.
     """
 
     measured: list[MeasuredUsage]
+    throttled: list[ThrottledAttempt] = []
 
 
 class AttemptKeyRegistration(msgspec.Struct, kw_only=True):

@@ -39,7 +39,7 @@ CLEAN = """
     delete from usage; delete from run_times; delete from former_specs; delete from buckets;
     delete from artifact_uses; delete from artifacts;
     delete from edges; delete from graphs; delete from graph_operations;
-    delete from ended_upstreams;
+    delete from ended_upstreams; delete from downstreams;
     delete from tenants where name <> 'default';
     delete from queues where not is_built_in;
     update queues

@@ -136,7 +136,7 @@ def _listening(
     """Serve the tasks' socket, if there is one."""
     if listener is None:
         return nullcontext()
-    return TaskSocket(listener, executor.by_caller, session.on_progress)
+    return TaskSocket(listener, executor.by_caller, session.on_task_report)
 
 
 async def _work(

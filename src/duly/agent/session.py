@@ -18,7 +18,7 @@ from duly.agent.limits.disk_watch import DiskWatch
 from duly.agent.limits.shortage import HAND_BACK_DELAY_SECONDS, Shortage
 from duly.agent.preparation.bundle_cache import BundleCache
 from duly.agent.preparation.bundles import MAX_CONCURRENT_UNPACKS, BundleFetcher
-from duly.agent.preparation.executor import Executor
+from duly.agent.preparation.executor import Executor, LocalAttempt
 from duly.agent.preparation.inputs import InputFetcher
 from duly.agent.preparation.task_users import Users
 from duly.agent.reporting.logs import LogSender
@@ -40,6 +40,7 @@ from duly.wire import (
     LeaveRequest,
     PollRequest,
     PollResponse,
+    Throttled,
 )
 
 log = logging.getLogger(__name__)
@@ -117,9 +118,13 @@ class Session:
         elif name == "measured":
             self._measurements.take(subject)
 
-    def on_progress(self, ref: AttemptRef, progress: Progress) -> None:
-        """Handle the progress that a running attempt reported through its socket."""
-        self._progress.say(ref, progress)
+    def on_task_report(self, attempt: LocalAttempt, report: Progress | Throttled) -> None:
+        """Handle what a running attempt reported through its socket."""
+        if isinstance(report, Throttled):
+            attempt.add_throttled(report, monotonic())
+            self._measurements.add_throttled(attempt.ref)
+        else:
+            self._progress.say(attempt.ref, report)
 
     def _kill_over_disk(self, number: int, usage: DiskUsage) -> None:
         """Kill an attempt that uses too much disk; its exit event leads to the report."""

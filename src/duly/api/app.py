@@ -7,7 +7,18 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.api import docs
-from duly.api.accounts import audit, keys, limits, login, plans, tenants, tiers, usage, users
+from duly.api.accounts import (
+    audit,
+    downstreams,
+    keys,
+    limits,
+    login,
+    plans,
+    tenants,
+    tiers,
+    usage,
+    users,
+)
 from duly.api.auth import guard
 from duly.api.error_responses import error_response
 from duly.api.fleet import gateway, metrics, nodes, queues, resources, servers, status
@@ -66,6 +77,7 @@ def create_app(components: Components) -> "Application":
         *artifacts.HANDLERS,
         *plans.HANDLERS,
         *tiers.HANDLERS,
+        *downstreams.HANDLERS,
         *limits.HANDLERS,
         *tenants.HANDLERS,
         *users.HANDLERS,

@@ -115,6 +115,9 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "user": CommandEntry("accounts.users:user", "Manage the users of a tenant."),
         "key": CommandEntry("accounts.keys:key", "Manage the API keys of a tenant."),
         "tier": CommandEntry("accounts.tiers:tier", "Manage tiers: named amounts of resources."),
+        "downstream": CommandEntry(
+            "accounts.downstreams:downstream", "Manage the limits of what your tasks call."
+        ),
         "plan": CommandEntry(
             "accounts.plans:plan", "Manage plans: the limits and prices of tenants."
         ),

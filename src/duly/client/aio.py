@@ -13,6 +13,7 @@ from duly.client.call_attempts import CallAttempts, Servers
 from duly.client.calls import task_calls
 from duly.client.calls.artifact_calls import AsyncArtifactMethods
 from duly.client.calls.attempt_calls import AsyncAttemptMethods
+from duly.client.calls.downstream_calls import AsyncDownstreamMethods
 from duly.client.calls.graph_calls import AsyncGraphMethods
 from duly.client.calls.mark_calls import AsyncMarkMethods
 from duly.client.calls.pause_calls import AsyncPauseMethods
@@ -52,6 +53,7 @@ class AsyncClient(
     AsyncAccountMethods,
     AsyncPlanMethods,
     AsyncQueueMethods,
+    AsyncDownstreamMethods,
     AsyncScheduleMethods,
     AsyncGraphMethods,
     AsyncArtifactMethods,

@@ -12,6 +12,7 @@ from duly.client.call_attempts import CallAttempts, Servers
 from duly.client.calls import task_calls
 from duly.client.calls.artifact_calls import ArtifactMethods
 from duly.client.calls.attempt_calls import AttemptMethods
+from duly.client.calls.downstream_calls import DownstreamMethods
 from duly.client.calls.graph_calls import GraphMethods
 from duly.client.calls.mark_calls import MarkMethods
 from duly.client.calls.pause_calls import PauseMethods
@@ -52,6 +53,7 @@ class Client(
     AccountMethods,
     PlanMethods,
     QueueMethods,
+    DownstreamMethods,
     ScheduleMethods,
     GraphMethods,
     ArtifactMethods,

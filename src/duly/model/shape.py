@@ -25,7 +25,7 @@ class Concurrency(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """A task's resources, required labels, concurrency limit and queue."""
+    """A task's resources, required labels, concurrency limit, queue and downstreams."""
 
     needs: Resources
     requires: dict[str, str] = {}
@@ -34,6 +34,13 @@ class Shape(msgspec.Struct, frozen=True):
     """The queue of its tasks until their slack runs out; None is `delayable`."""
     user_id: int | None = None
     """The user of its tasks, if the users of their tenant divide its fair share."""
+    uses: tuple[str, ...] = ()
+    """The keys of the downstreams that its tasks call, sorted."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Return True if attempts of a tenant with the same key are limited together."""
+        return self.concurrency is not None or bool(self.uses)
 
     @property
     def kind(self) -> str:

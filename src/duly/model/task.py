@@ -162,6 +162,8 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Its own backoff, if requested; read only when an attempt fails, so it has no column."""
     on_overdue: OnOverdue = OnOverdue.WAIT
     """Read only when the task is overdue, so it has no column."""
+    uses: tuple[str, ...] = ()
+    """The keys of the downstreams that it calls, sorted; also part of its shape."""
 
     def log_bytes(self, server_limit: int) -> int:
         """Return the bytes of output to keep, at most `server_limit`."""
@@ -208,7 +210,14 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shape(self) -> Shape:
         """Return the shape, which decides where and when it may run."""
-        return Shape(self.resources, self.requires, self.concurrency, self.queue, self.user_id)
+        return Shape(
+            self.resources,
+            self.requires,
+            self.concurrency,
+            self.queue,
+            self.user_id,
+            self.payload.uses,
+        )
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ import msgspec
 from duly.model.limits import Limits
 from duly.model.resources import KINDS, NO_RESOURCES, Resources
 from duly.model.shape import Shape
+from duly.policy.downstream import DownstreamBudget
 
 UNBOUNDED = 2**31
 """Stands for no limit."""
@@ -89,8 +90,9 @@ def amount(resources: Resources, kind: str) -> int:
 class Budget:
     """What tenants may still start in a scheduling round.
 
-    Usage is counted for tenants with limits or concurrency keys. A tenant whose limits are not
-    cached yet, or that has concurrency keys and was not counted, starts nothing in this round.
+    Usage is counted for tenants with limits or with keys, of concurrency or of downstreams. A
+    tenant whose limits are not cached yet, or that has keys and was not counted, starts nothing in
+    this round.
     """
 
     def __init__(
@@ -99,18 +101,22 @@ class Budget:
         uses: Mapping[int, TenantUsage],
         keys: Mapping[tuple[int, str], KeyUsage],
         shapes: Mapping[int, Shape],
+        downstreams: DownstreamBudget | None = None,
     ) -> None:
         """Start from the counts: `uses` has every counted tenant, `keys` its running attempts."""
         self._limits = limits
         self._uses = dict(uses)
         self._keys = dict(keys)
         self._shapes = shapes
+        self.downstreams = downstreams
+        """None unless waiting tasks use any."""
         self.uncounted: set[int] = set()
         """Tenants that must be counted before the next round."""
 
     def copy(self) -> "Budget":
         """Return a copy that can be charged independently."""
-        return Budget(self._limits, self._uses, self._keys, self._shapes)
+        downstreams = None if self.downstreams is None else self.downstreams.copy()
+        return Budget(self._limits, self._uses, self._keys, self._shapes, downstreams)
 
     def counts(self, tenant: int) -> bool:
         """Return True if leases of the tenant count against a limit."""
@@ -118,8 +124,10 @@ class Budget:
 
     def room(self, tenant: int, shape_id: int) -> int:
         """Return how many more tasks of a shape may start under all limits."""
-        left = self.tenant_room(tenant, shape_id)
-        if (concurrency := self._shapes[shape_id].concurrency) is None:
+        left, shape = self.tenant_room(tenant, shape_id), self._shapes[shape_id]
+        if shape.uses and self.downstreams is not None:
+            left = min(left, self.downstreams.room(tenant, shape.uses))
+        if (concurrency := shape.concurrency) is None:
             return left
         under_key = self._keys.get((tenant, concurrency.key), NO_KEY_USAGE)
         return max(
@@ -131,13 +139,13 @@ class Budget:
         shape, use = self._shapes[shape_id], self._uses.get(tenant)
         if use is not None:
             return startable_count(self._limits[tenant], use, shape.needs)
-        return UNBOUNDED if tenant in self._limits and shape.concurrency is None else 0
+        return UNBOUNDED if tenant in self._limits and not shape.has_keys else 0
 
     def cause(self, tenant: int, shape_id: int) -> Hashable | None:
         """Return what blocks a subqueue, equal for those that unblock together; None if nothing."""
         shape, use = self._shapes[shape_id], self._uses.get(tenant)
         if use is None:
-            if tenant in self._limits and shape.concurrency is None:
+            if tenant in self._limits and not shape.has_keys:
                 return None
             self.uncounted.add(tenant)
             return "uncounted", tenant
@@ -149,7 +157,7 @@ class Budget:
         )
         blocked_by = blocking_limit(self._limits[tenant], use, under_key, shape)
         if blocked_by is None:
-            return None
+            return self._downstream_cause(tenant, shape)
         if blocked_by.code == "concurrency_limit":
             # The limit is part of the cause: with a higher one, more attempts may run.
             return tenant, concurrency
@@ -158,6 +166,13 @@ class Budget:
             return tenant, tuple(shape.needs.items()), shape.queue
         return tenant if shape.queue is None else (tenant, shape.queue)
 
+    def _downstream_cause(self, tenant: int, shape: Shape) -> Hashable | None:
+        if not shape.uses or self.downstreams is None:
+            return None
+        blocked_by = self.downstreams.blocking(tenant, shape.uses)
+        # By tenant, also if all share the limit: whoever is granted a part of it unblocks alone.
+        return None if blocked_by is None else ("downstream", blocked_by.id, tenant, shape.queue)
+
     def charge(self, tenant: int, shape_id: int) -> bool:
         """Count one more task as started; return False if it may not start."""
         if not self.room(tenant, shape_id):
@@ -165,6 +180,8 @@ class Budget:
         if (use := self._uses.get(tenant)) is None:
             return True
         shape = self._shapes[shape_id]
+        if shape.uses and self.downstreams is not None:
+            self.downstreams.charge(tenant, shape.uses)
         self._uses[tenant] = TenantUsage(use.running + 1, use.resources.plus(shape.needs))
         if (concurrency := shape.concurrency) is not None:
             under_key = self._keys.get((tenant, concurrency.key), NO_KEY_USAGE)

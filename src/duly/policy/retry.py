@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 
 from duly.model.task import NO_LOST_STARTS, LostStarts, OnLost, Outcome, Reason, RetryTerms, Tally
 
+MAX_THROTTLES = 100
+"""Further attempts that a downstream throttled count as failures: it may never take the call."""
 REQUESTED_SPREAD = 0.1
 """By how much of a requested delay retries are spread, so that a batch does not return at once."""
 
@@ -30,6 +32,20 @@ class RetryPolicy:
     max_lost_starts: int = 3
     """Two nodes may fail by coincidence. If three are lost as each starts the same task, the task
     is the likelier cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """How often attempts ended without counting, and the pause that was asked for this time."""
+
+    times: int
+    """Including this attempt."""
+    retry_after: timedelta | None = None
+
+    @property
+    def is_excused(self) -> bool:
+        """Return True if the attempt does not count as a failure."""
+        return self.times <= MAX_THROTTLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +79,11 @@ class DeadLetter:
 Decision = Finish | Cancel | Retry | DeadLetter
 
 
-def count(tally: Tally, outcome: Outcome) -> Tally:
-    """Return the tally after an attempt that ended with `outcome`."""
+def count(tally: Tally, outcome: Outcome, throttle: Throttle | None = None) -> Tally:
+    """Return the tally after an attempt that ended with `outcome`, perhaps by throttling."""
     match outcome:
+        case Outcome.FAILED if throttle is not None and throttle.is_excused:
+            return tally
         case Outcome.FAILED | Outcome.CAPPED | Outcome.OVERUSED:
             return Tally(tally.failures + 1, tally.losses)
         case Outcome.LOST:
@@ -82,6 +100,7 @@ def decide(
     lost_starts: LostStarts = NO_LOST_STARTS,
     is_cancelled: bool,
     exit_code: int | None = None,
+    throttle: Throttle | None = None,
     now: datetime,
     jitter: float,
 ) -> Decision:
@@ -111,6 +130,8 @@ def decide(
         case Outcome.FAILED if exit_code in policy.no_retry_exit_codes:
             message = f"It is not retried after exit code {exit_code}, as it asked."
             return DeadLetter(Reason("exit_code_not_retried", message))
+        case Outcome.FAILED if throttle is not None and throttle.is_excused:
+            return Retry(at=now + _pause(policy, throttle, jitter), keeps_place=True)
         case _ if tally.failures < policy.max_attempts:
             return Retry(at=now + backoff(policy, tally.failures, jitter), keeps_place=False)
         case _:
@@ -118,6 +139,13 @@ def decide(
             if policy.max_attempts > 1:
                 which = f"the last of {policy.max_attempts} attempts"
             return DeadLetter(Reason("attempts_exhausted", f"That was {which}."))
+
+
+def _pause(policy: RetryPolicy, throttle: Throttle, jitter: float) -> timedelta:
+    """Return how long a throttled task waits: as it was told, with some spread, or a backoff."""
+    if throttle.retry_after is None:
+        return backoff(policy, throttle.times, jitter)
+    return throttle.retry_after * (1 + REQUESTED_SPREAD * jitter)
 
 
 def lost_start_count(policy: RetryPolicy, lost: LostStarts) -> int:

@@ -5,6 +5,7 @@ from random import Random
 
 from duly.config import Settings
 from duly.server.accounts.authenticator import Authenticator
+from duly.server.accounts.downstreams import Downstreams
 from duly.server.accounts.keys import Keys
 from duly.server.accounts.logins import Logins
 from duly.server.accounts.passwords import Passwords
@@ -105,6 +106,7 @@ class Components:
     reservations: Reservations
     plans: Plans
     queues: Queues
+    downstreams: Downstreams
     tenants: Tenants
     users: Users
     keys: Keys
@@ -214,6 +216,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Components:
         reservations=Reservations(database, sequencer, server_bus),
         plans=Plans(database, server_bus, settings.retention),
         queues=Queues(database, server_bus),
+        downstreams=Downstreams(database, server_bus),
         tenants=Tenants(database, server_bus),
         users=Users(database, server_bus, passwords),
         keys=Keys(database, server_bus),

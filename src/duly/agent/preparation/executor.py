@@ -27,7 +27,7 @@ from duly.agent.supervision.supervisor_link import SupervisorLink
 from duly.clock import monotonic
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload, Usage
-from duly.wire import MAX_LOG_TAIL_BYTES, Assignment, AttemptRef, AttemptReport
+from duly.wire import MAX_LOG_TAIL_BYTES, Assignment, AttemptRef, AttemptReport, Throttled
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +67,26 @@ class LocalAttempt:
     result: bytes | None = None
     rate_limiter: TaskRateLimiter | None = None
     """Set once the task has connected to the agent's socket."""
+    uses: tuple[str, ...] = ()
+    """The keys of the downstreams that it calls."""
+    throttled: dict[str, float] | None = None
+    """When it may call again each downstream that has throttled it, by the monotonic clock."""
+    untold: set[str] | None = None
+    """Those of which the servers do not know yet."""
+
+    def add_throttled(self, report: Throttled, now: float) -> None:
+        """Remember that a downstream has throttled it."""
+        self.throttled = {**(self.throttled or {}), report.key: now + report.retry_after}
+        self.untold = {*(self.untold or ()), report.key}
+
+    def throttled_by(self, now: float, *, is_over: bool = False) -> list[Throttled]:
+        """Return what the servers do not know yet, and at its end what it still waits for."""
+        untold, throttled = self.untold or set(), self.throttled or {}
+        return [
+            Throttled(key, max(0.0, until - now))
+            for key, until in throttled.items()
+            if key in untold or (is_over and until > now)
+        ]
 
 
 class Unpacked(Protocol):
@@ -186,6 +206,7 @@ class Executor:
             None if assignment.inputs_limit is None else self.inputs_of(ref),
             assignment.tenant,
             is_folder_pooled=tenant is not None,
+            uses=payload.uses,
         )
         self._by_ref[ref] = self._by_id[attempt.id] = attempt
         step = "user"
@@ -331,6 +352,8 @@ class Executor:
             report.usage = attempt.usage
             report.tail = self._tail(attempt)
             report.log_size = attempt.log_size
+            if attempt.throttled:
+                report.throttled = attempt.throttled_by(monotonic(), is_over=True)
             if conclusion.outcome is Outcome.SUCCEEDED:
                 report.result = attempt.result
                 report.result_limit = attempt.result_limit

@@ -14,7 +14,7 @@ from duly.agent.gateway import Backoff, Gateway
 from duly.agent.preparation.executor import Executor, LocalAttempt
 from duly.clock import monotonic
 from duly.errors import DulyError, Unauthenticated, Unavailable
-from duly.wire import AttemptRef, MeasuredUsage, RunningReport
+from duly.wire import AttemptRef, MeasuredUsage, RunningReport, ThrottledAttempt
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,12 @@ class MeasurementSender:
         self._measure = measure
         self._due: dict[AttemptRef, float] = {}
         self._samples: list[Sample] = []
+        self._throttled: set[AttemptRef] = set()
+        """The attempts that were throttled since the last message."""
+
+    def add_throttled(self, ref: AttemptRef) -> None:
+        """Report at the next check that a downstream has throttled an attempt."""
+        self._throttled.add(ref)
 
     def take(self, samples: Iterable[Sample]) -> None:
         """Queue the supervisor's samples, which are sent at the next check."""
@@ -87,13 +93,26 @@ class MeasurementSender:
             if (attempt := self._executor.by_id(number)) is not None
             and now >= self._due.get(attempt.ref, now)
         ]
-        if not measured:
+        throttled = self._take_throttled()
+        if not measured and not throttled:
             return
+        report = RunningReport(
+            measured=measured,
+            throttled=[
+                ThrottledAttempt(attempt.ref, told)
+                for attempt in throttled
+                for told in attempt.throttled_by(now)
+            ],
+        )
+        for attempt in throttled:
+            attempt.untold = None
         try:
-            await self._gateway.send(
-                "running", RunningReport(measured=measured), timeout=REQUEST_TIMEOUT_SECONDS
-            )
-        except (Unavailable, Unauthenticated):
+            await self._gateway.send("running", report, timeout=REQUEST_TIMEOUT_SECONDS)
+        except Unavailable:
+            for call in report.throttled:
+                self._return_throttled(call)
+            raise
+        except Unauthenticated:
             raise
         except DulyError as error:
             # This server is older than the route; another server may have it.
@@ -102,3 +121,17 @@ class MeasurementSender:
             self._due[measurement.ref] = now + min(
                 max(measurement.ran, CHECK_INTERVAL_SECONDS), MAX_INTERVAL_SECONDS
             )
+
+    def _take_throttled(self) -> list[LocalAttempt]:
+        """Return the attempts that were throttled and still run; the report of others tells it."""
+        if not self._throttled:
+            return []
+        refs, self._throttled = self._throttled, set()
+        return [attempt for attempt in self._executor.running if attempt.ref in refs]
+
+    def _return_throttled(self, call: ThrottledAttempt) -> None:
+        """Report a call again at the next check, because the message with it was lost."""
+        for attempt in self._executor.running:
+            if attempt.ref == call.ref:
+                attempt.untold = {*(attempt.untold or ()), call.throttled.key}
+                self._throttled.add(call.ref)

@@ -1,27 +1,38 @@
 """The protocol of the task socket: a JSON object per line, and a response to each.
 
-Pure: bytes in, a progress report or an error out.
+Pure: bytes in, a report of progress or throttling, or an error out.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from duly.errors import DulyError, Invalid, Malformed
+from duly.model.downstream import MAX_RETRY_AFTER_SECONDS
 from duly.model.progress import Progress, check_progress
+from duly.model.wording import either
+from duly.wire import Throttled
 
 MAX_LINE_BYTES = 8192
 """Maximum length of a line in bytes, including its newline."""
 FIELDS = {"progress", "text"}
+THROTTLED_FIELDS = {"throttled", "retry_after"}
+THROTTLED_EXAMPLE = 'Write it like {"throttled": "stripe", "retry_after": 2}.'
 EXAMPLE = 'Write it like {"progress": 0.4, "text": "…"}.'
-RESERVED_FIELDS = ("stage", "stages", "checkpoint", "throttled", "submit")
+RESERVED_FIELDS = ("stage", "stages", "checkpoint", "submit")
 """Fields of future versions."""
 OK = b'{"ok":true}\n'
 
 
-def read(line: bytes) -> Progress:
-    """Return the progress report in a line; raises Malformed or Invalid."""
+def read(line: bytes, uses: Collection[str] = ()) -> Progress | Throttled:
+    """Return the report in a line; raises Malformed or Invalid.
+
+    Only a downstream that the task `uses` can have throttled it.
+    """
     said = _decode(line)
+    if "throttled" in said:
+        return _throttled(said, uses)
     if "progress" not in said:
         raise _unknown(said)
     for name in said.keys() - FIELDS:
@@ -33,6 +44,23 @@ def read(line: bytes) -> Progress:
     if text is not None and not isinstance(text, str):
         raise Invalid("text", "it must be text.")
     return check_progress(fraction, text, field="progress")
+
+
+def _throttled(said: dict[str, Any], uses: Collection[str]) -> Throttled:
+    for name in said.keys() - THROTTLED_FIELDS:
+        raise Invalid(name[:60], f"there is no such field. {THROTTLED_EXAMPLE}")
+    key, retry_after = said["throttled"], said.get("retry_after")
+    if not isinstance(key, str):
+        raise Invalid("throttled", f"it must be text. {THROTTLED_EXAMPLE}")
+    if key not in uses:
+        known = f"It uses {either(uses, 'and')}." if uses else "Submit it with uses."
+        raise Invalid("throttled", f"the task does not use {key[:60]!r}. {known}")
+    if retry_after is None:
+        return Throttled(key)
+    is_number = isinstance(retry_after, int | float) and not isinstance(retry_after, bool)
+    if not is_number or not retry_after >= 0:
+        raise Invalid("retry_after", "it must be a number of seconds, 0 or more.")
+    return Throttled(key, min(float(retry_after), MAX_RETRY_AFTER_SECONDS))
 
 
 def refusal(error: DulyError) -> bytes:

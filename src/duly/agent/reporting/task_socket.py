@@ -27,7 +27,7 @@ from duly.agent.reporting.task_rate import MAX_CONNECTIONS, MAX_LINES_PER_SECOND
 from duly.clock import monotonic
 from duly.errors import DulyError, Forbidden, LimitExceeded, TooLarge
 from duly.model.progress import Progress
-from duly.wire import AttemptRef
+from duly.wire import Throttled
 
 log = logging.getLogger(__name__)
 
@@ -77,17 +77,17 @@ def _bind(path: Path, mode: int) -> socket.socket:
 
 
 class TaskSocket:
-    """Accepts connections, and passes the progress of attempts on."""
+    """Accepts connections, and passes the reports of attempts on."""
 
     def __init__(
         self,
         listener: socket.socket,
         find: Callable[[Caller], LocalAttempt | None],
-        on_progress: Callable[[AttemptRef, Progress], None],
+        on_report: Callable[[LocalAttempt, Progress | Throttled], None],
     ) -> None:
         self._listener = listener
         self._find = find
-        self._on_progress = on_progress
+        self._on_report = on_report
         self._open: set[TaskConnection] = set()
         self._connects: Counter[int] = Counter()
         """Connections of each user in the current second."""
@@ -140,7 +140,7 @@ class TaskSocket:
             _refuse(client, LimitExceeded(LIMIT_MESSAGE))
             return
         connection = TaskConnection(
-            client, attempt, rate_limiter, self._on_progress, self._open.discard
+            client, attempt, rate_limiter, self._on_report, self._open.discard
         )
         self._open.add(connection)
 
@@ -161,13 +161,13 @@ class TaskConnection:
         client: socket.socket,
         attempt: LocalAttempt,
         rate_limiter: TaskRateLimiter,
-        on_progress: Callable[[AttemptRef, Progress], None],
+        on_report: Callable[[LocalAttempt, Progress | Throttled], None],
         on_close: Callable[["TaskConnection"], None],
     ) -> None:
         self._socket = client
         self._attempt = attempt
         self._rate_limiter = rate_limiter
-        self._on_progress = on_progress
+        self._on_report = on_report
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
         self._unread = b""
@@ -225,10 +225,10 @@ class TaskConnection:
         if self._attempt.ended_at is not None:
             return task_protocol.refusal(Forbidden("The attempt is over."))
         try:
-            progress = task_protocol.read(line)
+            report = task_protocol.read(line, self._attempt.uses)
         except DulyError as error:
             return task_protocol.refusal(error)
-        self._on_progress(self._attempt.ref, progress)
+        self._on_report(self._attempt, report)
         return task_protocol.OK
 
     def _write(self, pause: float = 0.0) -> None:

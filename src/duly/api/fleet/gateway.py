@@ -133,7 +133,10 @@ async def note_preparing(request: Request) -> Response:
 async def note_running(request: Request) -> Response:
     """Report the usage of running attempts, which is kept in case that the node is lost."""
     message = await _decode_message(request, wire.RunningReport)
-    await components_of(request).measurements.record(_node_id(request), message.measured)
+    components, node_id = components_of(request), _node_id(request)
+    if message.throttled:
+        await components.queue_manager.throttling.record_running(node_id, message.throttled)
+    await components.measurements.record(node_id, message.measured)
     return no_content()
 
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from duly.config import SchedulingSettings
+from duly.model.downstream import Downstream
 from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import AbsentNode, NodeProfile, Offer
 from duly.model.pause import Pause
@@ -21,7 +22,9 @@ from duly.policy.explanation.waiting import limit_in_the_way
 from duly.policy.limits import NO_KEY_USAGE, KeyUsage, TenantUsage
 from duly.policy.queue_room import held_by_queue
 from duly.policy.queueing import queue_of
+from duly.server.scheduling.downstream_limits import Owner, count_running
 from duly.server.scheduling.limits_cache import count_usage
+from duly.store.accounts import downstreams
 from duly.store.attempts import leases, quota_fence
 from duly.store.database import Connection
 from duly.store.fleet import fleet_snapshot, nodes
@@ -39,6 +42,8 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
     keys: Mapping[str, KeyUsage]
     queues: QueueDefinitions
     held_by_queue: Mapping[str, Resources]
+    downstreams: Mapping[Owner, tuple[Downstream, int]]
+    """The limits of what its tasks call, its own and everyone's, and what runs under them."""
 
     def add_to(self, facts: Facts) -> Facts:
         """Return the facts of a waiting task with the supply."""
@@ -54,6 +59,9 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
             under_key=self.keys.get(key, NO_KEY_USAGE),
             definition=definition,
             held_by_queue=self.held_by_queue.get(definition.name, NO_RESOURCES),
+            downstreams=[
+                limit for (_, used), limit in self.downstreams.items() if used in facts.uses
+            ],
         )
 
 
@@ -74,6 +82,7 @@ def facts_of(
         needs=view.needs,
         requires=view.requires,
         concurrency=view.concurrency,
+        uses=view.uses,
         stored=view.reason,
         node=view.node,
         leased_at=view.started_at,
@@ -116,8 +125,10 @@ async def read_supplies(
     for (tenant_id, key), usage in usage_by_key.items():
         keys[tenant_id][key] = usage
     offers = stock.free(shapes)
-    running = ((use.shape_id, use.times) for use in stock.in_use)
-    held = held_by_queue(running, shapes, granted.queues)
+    attempts = ((use.shape_id, use.times) for use in stock.in_use)
+    held = held_by_queue(attempts, shapes, granted.queues)
+    limits = await _read_downstreams(conn, waiting)
+    running = count_running(stock.in_use, shapes)
     absent = [] if _all_fit(waiting.values(), offers) else await nodes.read_absent(conn)
     return {
         tenant_id: Supply(
@@ -129,9 +140,23 @@ async def read_supplies(
             keys=keys[tenant_id],
             queues=granted.queues,
             held_by_queue=held,
+            downstreams={
+                owner: (limit, running[owner].total())
+                for owner, limit in limits.items()
+                if owner[0] in (None, tenant_id)
+            },
         )
         for tenant_id in waiting
     }
+
+
+async def _read_downstreams(
+    conn: Connection, waiting: Mapping[int, Sequence[Facts]]
+) -> dict[Owner, Downstream]:
+    """Return the limits of what the tasks call; nothing is read if they call nothing."""
+    keys = {key for tasks in waiting.values() for facts in tasks for key in facts.uses}
+    limits = await downstreams.read_by_key(conn, waiting, keys) if keys else []
+    return {(limit.tenant_id, limit.key): limit for limit in limits}
 
 
 def _all_fit(waiting: Iterable[Sequence[Facts]], offers: Sequence[Offer]) -> bool:
@@ -157,8 +182,8 @@ def explain_waiting(
     for tenant_id, tasks in waiting.items():
         for facts in map(supplies[tenant_id].add_to, tasks):
             until = facts.urgent_at if facts.is_off_peak else None
-            queues = facts.queue, facts.stored_queue
-            rest = msgspec.json.encode((queues, until, limit_in_the_way(facts)))
+            queues, barred = (facts.queue, facts.stored_queue), limit_in_the_way(facts)
+            rest = msgspec.json.encode((queues, until, barred, facts.downstreams))
             key = _shape_key(facts) + rest
             if key not in shared:
                 shared[key] = explain(msgspec.structs.replace(facts, overdue_since=None))
@@ -167,4 +192,4 @@ def explain_waiting(
 
 
 def _shape_key(facts: Facts) -> bytes:
-    return msgspec.json.encode((facts.needs, facts.requires, facts.concurrency))
+    return msgspec.json.encode((facts.needs, facts.requires, facts.concurrency, facts.uses))

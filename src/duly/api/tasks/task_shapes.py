@@ -110,6 +110,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     requires: dict[str, str]
     category: str | None = None
     concurrency: Concurrency | None = None
+    uses: list[str] = []
     idempotency_key: str | None
     replay_of: str | None
     unique: UniqueKey | None
@@ -261,6 +262,7 @@ def task(
         requires=view.requires,
         category=payload.category,
         concurrency=view.concurrency,
+        uses=view.uses,
         idempotency_key=view.idempotency_key,
         replay_of=None if view.replay_of is None else str(view.replay_of),
         unique=_unique(view.unique),
@@ -316,6 +318,7 @@ def new_task(
         requires=spec.requires,
         category=spec.payload.category,
         concurrency=spec.concurrency,
+        uses=list(spec.payload.uses),
         idempotency_key=spec.idempotency_key,
         replay_of=None,
         unique=_unique(spec.unique),

@@ -65,6 +65,7 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "requires", "\n".join(f"{name}={value}" for name, value in task["requires"].items())
     if concurrency := task.get("concurrency"):
         yield "concurrency", f"{concurrency['limit']} at once with the key {concurrency['key']}"
+    yield "uses", ", ".join(task.get("uses") or ())
     yield "schedule", task["schedule"] or ""
     yield "fire time", format_time(task["fire_at"], now)
     yield "replay of", task["replay_of"] or ""

@@ -217,6 +217,10 @@ class TaskFlags:
         int | None,
         Option(metavar="N", help="How many tasks with the key run at once. [default: 1]"),
     ] = None
+    uses: Annotated[
+        list[str] | None,
+        Option(metavar="KEY", help="Downstream that it calls, whose limits apply. Repeatable."),
+    ] = None
 
 
 def with_task_flags(command: Callable[..., None]) -> Callable[..., None]:

@@ -58,6 +58,7 @@ def task_fields(flags: TaskFlags, command: Sequence[str], *, now: datetime) -> T
         "queue": flags.queue,
         "concurrency": _concurrency(flags),
         "unique": _unique(flags),
+        "uses": flags.uses or None,
     }
     return {name: value for name, value in values.items() if value is not None}  # type: ignore[return-value]
 

@@ -121,6 +121,7 @@ class TaskFields(TypedDict, total=False):
     queue: str | None
     concurrency: Concurrency | None
     unique: UniqueFields | None
+    uses: Sequence[str] | None
     ref: str | None
     depends_on: list[str | DependencyFields] | None
 
@@ -230,6 +231,7 @@ class Task(TypedDict):
     requires: dict[str, str]
     category: str | None
     concurrency: Concurrency | None
+    uses: list[str]
     idempotency_key: str | None
     replay_of: str | None
     unique: UniqueKey | None

@@ -15,6 +15,7 @@ import msgspec
 from duly.duration import parse_time
 from duly.errors import Invalid, TooLarge
 from duly.model.artifact import check_sha256
+from duly.model.downstream import check_uses
 from duly.model.graph import DependencyRequest, check_ref, parse_dependencies
 from duly.model.queue import Queue
 from duly.model.requests import allowance
@@ -105,6 +106,8 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     depends_on: list[str | DependencyRequest] | None = None
     stdin: str | None = None
     """Text that every attempt reads from its standard input."""
+    uses: list[str] | None = None
+    """The keys of the downstreams that it calls, whose limits apply to it."""
 
 
 def complete(
@@ -268,6 +271,7 @@ def _as_request(spec: TaskSpec, plan: Plan) -> dict[str, Any]:
         "queue": spec.queue if spec.queue in requestable else None,
         "concurrency": msgspec.to_builtins(spec.concurrency),
         "unique": None if spec.unique is None else msgspec.to_builtins(spec.unique),
+        "uses": list(spec.payload.uses) or None,
     }
 
 
@@ -385,6 +389,7 @@ def _payload(request: TaskRequest, plan: Plan) -> Payload:
         stdin=None if request.stdin is None else _check_stdin(request.stdin),
         retry=complete_retry(request.retry),
         on_overdue=_on_overdue(request.on_overdue),
+        uses=check_uses(request.uses) if request.uses else (),
     )
 
 

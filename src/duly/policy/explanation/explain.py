@@ -88,6 +88,12 @@ def _scheduled(facts: Facts) -> Reason:
     at = timestamp(facts.ready_at)
     if facts.attempt == 0:
         return Reason("not_due", f"Scheduled to start at {at}.", {"ready_at": at})
+    if facts.stored is not None and facts.stored.code == "throttled":
+        return Reason(
+            "throttled",
+            f"{facts.stored.message} Attempt {facts.attempt + 1} is scheduled to start at {at}.",
+            {**facts.stored.details, "ready_at": at, "attempt": facts.attempt},
+        )
     last = "" if facts.stored is None else f": {uncapitalised(facts.stored.message).rstrip('.')}"
     return Reason(
         "retry_backoff",

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from duly.model.downstream import Downstream
 from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import AbsentNode, Offer
 from duly.model.pause import Pause
@@ -50,6 +51,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of some of them; None if they were not read."""
     under_key: KeyUsage = NO_KEY_USAGE
     """Running attempts of its tenant with its concurrency key."""
+    uses: Sequence[str] = ()
+    """The keys of the downstreams that it calls."""
+    downstreams: Sequence[tuple[Downstream, int]] = ()
+    """The limits of those that apply to it, and how many attempts run under each."""
     queue: str | None = None
     """The queue that it is in now."""
     stored_queue: str | None = None

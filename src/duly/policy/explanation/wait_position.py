@@ -9,7 +9,14 @@ from duly.model.wording import count_of
 from duly.policy.explanation.timestamps import timestamp
 
 QUEUEING_CODES = frozenset(
-    {"no_capacity", "tenant_limit", "concurrency_limit", "queue_limit", "off_peak"}
+    {
+        "no_capacity",
+        "tenant_limit",
+        "concurrency_limit",
+        "downstream_limit",
+        "queue_limit",
+        "off_peak",
+    }
 )
 """Reasons that end for one task after the other, in the order of the queue."""
 

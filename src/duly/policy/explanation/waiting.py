@@ -10,6 +10,7 @@ from duly.model.task import Reason
 from duly.model.wording import count_of, either
 from duly.policy.explanation.absent_nodes import explain_absence
 from duly.policy.explanation.competition import beyond_fair_share
+from duly.policy.explanation.downstreams import at_rate, closed_downstream
 from duly.policy.explanation.facts import Facts
 from duly.policy.explanation.no_fitting_node import no_node_fits
 from duly.policy.explanation.queue_limits import queue_full, queue_shut
@@ -38,6 +39,8 @@ def explain_waiting(facts: Facts) -> Reason:
         return explain_absence(shape, facts.absent) or no_node_fits(shape, facts.offers)
     if barred is not None:
         return over_limit(barred)
+    if (closed := closed_downstream(facts)) is not None:
+        return closed
     taking = [offer for offer in large_enough if offer.takes_work]
     if not taking and (short := [offer for offer in large_enough if not offer.draining]):
         return _nodes_short(short)
@@ -62,6 +65,8 @@ def explain_waiting(facts: Facts) -> Reason:
         return beyond_fair_share(facts.user_competition, facts.ahead, sharer="user")
     if all(offer.free.shortage(facts.needs, offer.capacity) for offer in taking):
         return add_next_end(_no_room(facts, taking), taking, facts.now)
+    if (limited := at_rate(facts)) is not None:
+        return limited
     if facts.ahead:
         return Reason(
             "not_its_turn",

@@ -84,4 +84,5 @@ def _share_shape(first: TaskSpec, second: TaskSpec) -> bool:
         and first.concurrency is second.concurrency
         and first.queue is second.queue
         and first.user_id == second.user_id
+        and first.payload.uses == second.payload.uses
     )

@@ -11,10 +11,13 @@ import msgspec
 
 from duly import wire
 from duly.config import Settings
+from duly.model.downstream import MAX_RETRY_AFTER_SECONDS
 from duly.model.task import NO_LOST_STARTS, LostStarts, Reason, Status
-from duly.model.wording import format_bytes
+from duly.model.wording import either, format_bytes
 from duly.policy import graph_order, retry
-from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy
+from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy, Throttle
+from duly.server.delivery.report_sanitizer import clamp
+from duly.server.lifecycle.throttling import is_exit_throttled
 from duly.store.attempts.leases import EndedAttempt, LockedAttempt, SucceededAttempt
 
 OWN_FAULT_CODES = ("attempts_exhausted", "exit_code_not_retried")
@@ -53,7 +56,10 @@ class AttemptOutcomes:
         lost_starts: LostStarts = NO_LOST_STARTS,
     ) -> EndedAttempt:
         """Apply the retry policy to an ended attempt, and return the rows to write."""
-        tally = retry.count(held.tally, report.outcome)
+        throttle = _throttle(held, report)
+        if throttle is not None:
+            report = msgspec.structs.replace(report, reason=_throttled_reason(held, report))
+        tally = retry.count(held.tally, report.outcome, throttle)
         decision = retry.decide(
             self._policy(held),
             report.outcome,
@@ -61,6 +67,7 @@ class AttemptOutcomes:
             lost_starts=lost_starts if report.ran is None else NO_LOST_STARTS,
             is_cancelled=held.cancel_requested_at is not None,
             exit_code=report.exit_code,
+            throttle=throttle,
             now=at,
             jitter=self._dice.random(),
         )
@@ -120,6 +127,22 @@ class AttemptOutcomes:
             return report.result.decode(), None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return None, _result_not_kept(f"it is not JSON ({error})")
+
+
+def _throttle(held: LockedAttempt, report: wire.AttemptReport) -> Throttle | None:
+    """Return what an attempt says about throttling by its exit code; None if it says nothing."""
+    if not held.uses or not is_exit_throttled(report):
+        return None
+    pauses = [clamp(told.retry_after, MAX_RETRY_AFTER_SECONDS) for told in report.throttled]
+    retry_after = timedelta(seconds=max(pauses)) if any(pauses) else None
+    return Throttle(held.attempt - held.failures - held.losses, retry_after)
+
+
+def _throttled_reason(held: LockedAttempt, report: wire.AttemptReport) -> Reason:
+    told = {throttled.key for throttled in report.throttled} & set(held.uses)
+    keys = sorted(told) or held.uses
+    message = f"Throttled by {either(keys, 'and')} (exit code {report.exit_code})."
+    return Reason("throttled", message, {"exit_code": report.exit_code, "keys": keys})
 
 
 def _result_not_kept(why: str) -> Reason:

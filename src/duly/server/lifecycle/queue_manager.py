@@ -27,6 +27,7 @@ from duly.server.lifecycle.attempt_outcomes import AttemptOutcomes
 from duly.server.lifecycle.dependency_resolver import NOTHING_SETTLED, DependencyResolver
 from duly.server.lifecycle.expiry_grace import ExpiryGrace
 from duly.server.lifecycle.retry_promotion import RetryPromotion
+from duly.server.lifecycle.throttling import Throttling
 from duly.server.scheduling.prioritizer import Prioritizer
 from duly.server.scheduling.resource_manager import ResourceManager
 from duly.server.service import Service
@@ -76,6 +77,7 @@ class QueueManager(Service):
         self._until_due: timedelta | None = None
         self._dependency_resolver = DependencyResolver()
         self._expiry_grace = ExpiryGrace(settings.leases.ttl)
+        self.throttling = Throttling(database)
         self._sweep = DutyCycle(timedelta(0), MAX_SWEEP_INTERVAL)
 
     def pause(self) -> timedelta:
@@ -207,6 +209,7 @@ class QueueManager(Service):
     async def report(self, node_id: int, reports: Sequence[wire.AttemptReport]) -> list[bool]:
         """Finish attempts; return for each report whether it counts. Stale ones change nothing."""
         possible = {report.ref: sanitize(report) for report in reports if is_valid_ref(report.ref)}
+        await self.throttling.record_ended(node_id, possible.values())
         accepted = await self._finish_succeeded(node_id, possible.values())
         rest = [report for ref, report in possible.items() if ref not in accepted]
         if rest:

@@ -115,6 +115,8 @@ class LockedAttempt(msgspec.Struct, frozen=True):
     cancel_requested_at: datetime | None
     node_id: int
     retry: RetryTerms | None = None
+    uses: list[str] = []
+    """The keys of the downstreams that it calls; only read with its report."""
     running_since: datetime | None = None
     """Start of the run, if its node has reported it; only long runs are reported."""
     cpu_seconds: float | None = None
@@ -181,6 +183,7 @@ async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Shape]:
             msgspec.convert(row["concurrency"], Concurrency | None),
             row["queue"],
             row["user_id"],
+            tuple(row["uses"]),
         )
         for row in rows
     }

@@ -58,6 +58,13 @@ class QuotaFence(msgspec.Struct, frozen=True):
     given: int
 
 
+class DownstreamRevision(msgspec.Struct, frozen=True):
+    """How often limits of downstreams were defined, and how often throttling lowered them."""
+
+    defined: int = 0
+    adapted: int = 0
+
+
 class FleetSnapshot(msgspec.Struct, frozen=True):
     """Capacity, usage and reservations at one moment."""
 
@@ -66,6 +73,7 @@ class FleetSnapshot(msgspec.Struct, frozen=True):
     reserved: list[Reserved]
     fence: QuotaFence
     now: datetime
+    downstreams: DownstreamRevision = DownstreamRevision()
 
     @property
     def shapes(self) -> set[int]:

@@ -381,7 +381,8 @@ create table shapes (
     requires     jsonb not null default '{}',
     concurrency  jsonb,
     queue        text,
-    user_id      int
+    user_id      int,
+    uses         text[] not null default '{}'
 );
 
 comment on table shapes is
@@ -399,6 +400,7 @@ comment on column shapes.queue is
 'The queue in which tasks of this shape wait. Null is `delayable`.';
 comment on column shapes.user_id is
 'The user of its tasks, if the users of their tenant divide its fair share; 0 for tasks without.';
+comment on column shapes.uses is 'The keys of the downstreams that its tasks call, sorted.';
 
 create table tasks (
     id               bigint not null primary key,
@@ -2295,6 +2297,55 @@ comment on function hold_quota_fence is
 'counts against a limit. Locked before nodes and tasks, here and by reservations: two orders '
 'would be a deadlock.';
 
+create table downstreams (
+    id            int generated always as identity primary key,
+    tenant_id     int references tenants,
+    key           text not null,
+    rate          float8 check (rate > 0),
+    concurrency   int check (concurrency > 0),
+    adaptive      boolean not null,
+    factor        float8 not null default 1 check (factor > 0 and factor <= 1),
+    throttled_at  timestamptz,
+    retry_at      timestamptz,
+    adapted       bigint not null default 0,
+    created_at    timestamptz not null default duly.now(),
+    constraint downstreams_one_of_a_key unique nulls not distinct (key, tenant_id)
+);
+
+comment on table downstreams is
+'Limits of what tasks call, by the keys in their `uses`: a tenant''s own, and those for everyone, '
+'which its tenants share. Both apply.
+Section: Limits and usage
+Written by: downstreams
+Kept: until removed.';
+comment on column downstreams.tenant_id is 'Null for a limit that all tenants share.';
+comment on column downstreams.rate is 'Tasks that may start per second; null is no limit.';
+comment on column downstreams.concurrency is 'Tasks that may run at once; null is no limit.';
+comment on column downstreams.adaptive is 'Whether throttling lowers the limits for a while.';
+comment on column downstreams.factor is
+'The part of the limits that applies now: halved on throttling, raised again by the leader.';
+comment on column downstreams.throttled_at is 'When `factor` was last halved.';
+comment on column downstreams.retry_at is 'No task that uses the key starts before this time.';
+comment on column downstreams.adapted is
+'The value of `downstream_revision.adapted` with which throttling last changed the row.';
+
+create table downstream_revision (
+    is_only  boolean primary key default true check (is_only),
+    defined  bigint not null,
+    adapted  bigint not null
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
+
+insert into downstream_revision (defined, adapted) values (1, 1);
+
+comment on table downstream_revision is
+'Tells the leader in every snapshot of the fleet whether `downstreams` has changed; one row.
+Section: Limits and usage
+Written by: downstreams
+Kept: for ever.';
+comment on column downstream_revision.is_only is 'Keeps the table to one row.';
+comment on column downstream_revision.defined is 'Goes up when a limit is set or removed.';
+comment on column downstream_revision.adapted is 'Goes up when throttling lowers limits.';
+
 -- Entries are drawn from a sequence before the commit, so a lower one may become visible after a
 -- higher one. All entries below a number are complete once every transaction has ended that began
 -- before the number was read. Transaction ids can decide that because a transaction has one before
@@ -2655,6 +2706,7 @@ call isolate_tenants('attempts');
 call isolate_tenants('audit_log');
 call isolate_tenants('buckets');
 call isolate_tenants('dead_letters');
+call isolate_tenants('downstreams');
 call isolate_tenants('edges');
 call isolate_tenants('ended_upstreams');
 call isolate_tenants('ends');
@@ -2681,4 +2733,8 @@ create policy own_tenant on tenants
 
 -- Tiers without a tenant are everybody's to read.
 create policy common on tiers
+    for select using (tenant_id is null);
+
+-- So are the limits that all tenants share.
+create policy common on downstreams
     for select using (tenant_id is null);

@@ -1,6 +1,7 @@
 -- name: read_snapshot
 -- Return capacity and usage in one snapshot: every live incarnation with its capacity, the running
--- attempts by incarnation and shape, the reservations, the quota fence, and the time. Usage is
+-- attempts by incarnation and shape, the reservations, the quota fence, the revision of downstreams,
+-- and the time. Usage is
 -- derived from live leases and stopping attempts, so that it cannot leak; a lease of an ended
 -- incarnation counts until it is reaped. Expired reservations do not count. Attempts of the tenants
 -- in $2, which have limits, are counted separately; if $2 is null, those of every tenant.
@@ -41,5 +42,8 @@ select json_build_object(
                      where coalesce(expires_at, 'infinity') > duly.now()) as reserved
         ),
         'now', duly.now(),
+        'downstreams', (
+            select json_build_object('defined', defined, 'adapted', adapted) from downstream_revision
+        ),
         'fence', (select json_build_object('revision', revision, 'given', given) from quotas)
        )::text

@@ -4,7 +4,7 @@
 
 -- name: read_shapes
 --   $1 ids
-select id, needs, requires, concurrency, queue, user_id
+select id, needs, requires, concurrency, queue, user_id, uses
   from shapes
  where id = any($1::int[])
 
@@ -85,7 +85,8 @@ select held.*, duly.now() as at
                l.max_attempts, l.on_lost, least(l.delay_tolerance, l.patience) as delay_tolerance,
                l.start_by, l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at,
                l.node_id,
-               retry_terms(l.id) as retry
+               retry_terms(l.id) as retry,
+               (select s.uses from shapes s where s.id = l.shape_id) as uses
           from live l
          where l.id = report.id
            and l.attempt = report.attempt

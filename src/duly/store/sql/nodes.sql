@@ -233,6 +233,8 @@ with since as materialized (select duly.now() - $1::interval as at),
           from attempts
          where outcome in ('failed', 'lost')
            and finished_at >= (select at from since)
+           -- What a task calls has throttled it, whichever node it ran on.
+           and coalesce(reason ->> 'code', '') <> 'throttled'
          order by finished_at desc
          limit 10000
      ),

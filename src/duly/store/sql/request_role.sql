@@ -18,7 +18,8 @@ grant select, insert, update, delete
 -- An attempt that runs when its task is marked ends in the same request.
 grant select, insert on attempts, stopping_attempts to duly_request;
 grant usage on sequence entries to duly_request;
-grant select on usage, usage_watermark, run_times, tenants, tenants_with_plans, plans, queues
+grant select on usage, usage_watermark, run_times, tenants, tenants_with_plans, plans, queues,
+                downstreams
       to duly_request;
 -- Locking a row, so that its tenant is not removed meanwhile, requires the privilege to update
 -- some column of it.

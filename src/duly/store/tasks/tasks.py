@@ -100,6 +100,9 @@ def shape_key(shape: Shape) -> str:
         fields = shape.needs, shape.requires, shape.concurrency, shape.queue
     if shape.user_id is not None:
         fields = shape.needs, shape.requires, shape.concurrency, shape.queue, shape.user_id
+    if shape.uses:
+        parts = shape.needs, shape.requires, shape.concurrency, shape.queue, shape.user_id
+        fields = *parts, shape.uses
     return msgspec.json.encode(fields, order="deterministic").decode()
 
 
@@ -114,6 +117,7 @@ async def intern_shapes(conn: Connection, shapes: Mapping[str, Shape]) -> dict[s
         [_json(limit) if (limit := shapes[key].concurrency) else None for key in keys],
         [shapes[key].queue for key in keys],
         [shapes[key].user_id for key in keys],
+        [_json(shapes[key].uses) for key in keys],
     )
     rows = await conn.fetch(SQL["shapes_by_key"], keys)
     return {row["key"]: row["id"] for row in rows}

@@ -51,6 +51,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     sharing_user_id: int | None
     """Its user, if the users of its tenant divide the tenant's fair share."""
     queue: str | None
+    uses: list[str]
+    """The keys of the downstreams that it calls."""
     slack: timedelta | None
     """The time until start_by, if it waits."""
     labels: dict[str, str]
