@@ -28,7 +28,7 @@ from duly.clock import monotonic
 from duly.model.progress import Progress
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload
-from duly.wire import Assignment, AttemptRef, AttemptReport, UpstreamResult
+from duly.wire import Assignment, AttemptRef, AttemptReport, Throttled, UpstreamResult
 
 NOBODY = "nobody"
 TRUSTED = 1000.0
@@ -49,7 +49,7 @@ class Node:
         self.work = workspace.root(data, self.mark, shared=chosen.runs_as_others)
         self.outputs: asyncio.Queue[tuple[AttemptRef, int]] = asyncio.Queue()
         self.left: list[str] = []
-        self.said: list[tuple[AttemptRef, Progress]] = []
+        self.said: list[tuple[AttemptRef, Progress | Throttled]] = []
         self.listener = listen(self.work, self.mark, everybody=chosen.runs_as_others)
         self.socket = self.listener.getsockname()
         self._tasks = itertools.count(1)
@@ -203,7 +203,7 @@ async def running(mode: str):
         data, layout, own_uids=chosen.own_uids, on_event=node.hear
     )
     node.link.send("trust", monotonic() + TRUSTED)
-    hear = lambda *said: node.said.append(said)  # noqa: E731
+    hear = lambda attempt, said: node.said.append((attempt.ref, said))  # noqa: E731
     try:
         with TaskSocket(node.listener, node.executor.by_caller, hear):
             yield node

@@ -108,3 +108,29 @@ async def test_of_an_attempt_that_has_ended_nothing_is_told(server, node):
     other = node.start("sleep", "60")
     async with telling(server, node, 0.0):
         assert {one.ref for [one] in await told(server, 2)} == {other}
+
+
+async def test_throttling_is_told_at_the_next_check_and_once(server, node):
+    ref = node.start("sleep", "60")
+    attempt = node.executor.find(ref)
+    async with telling(server, node, YOUNG) as sender:
+        attempt.add_throttled(wire.Throttled("stripe", 30.0), monotonic())
+        sender.add_throttled(ref)
+        await told(server, 1)
+        [(_, _, body)] = server.seen
+    [call] = wire.decode(body, RunningReport).throttled
+    assert (call.ref, call.throttled.key) == (ref, "stripe")
+    assert 29 < call.throttled.retry_after <= 30
+    assert attempt.throttled_by(monotonic()) == []
+    [again] = attempt.throttled_by(monotonic(), is_over=True)
+    assert again.key == "stripe"
+
+
+async def test_throttling_that_no_server_took_is_told_again(server, node):
+    ref = node.start("sleep", "60")
+    async with telling(server, node, YOUNG, 503) as sender:
+        node.executor.find(ref).add_throttled(wire.Throttled("stripe"), monotonic())
+        sender.add_throttled(ref)
+        await told(server, 2)
+    calls = [wire.decode(body, RunningReport).throttled for _, _, body in server.seen]
+    assert all([call.throttled.key for call in each] == ["stripe"] for each in calls)

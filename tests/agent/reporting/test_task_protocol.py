@@ -7,7 +7,7 @@ from duly.agent.reporting.coalescer import MIN_INTERVAL_SECONDS, Coalescer
 from duly.agent.reporting.task_rate import MAX_LINES_PER_SECOND, TaskRateLimiter
 from duly.errors import DulyError
 from duly.model.progress import MAX_TEXT_CHARS, Progress
-from duly.wire import AttemptRef
+from duly.wire import AttemptRef, Throttled
 
 A, B = AttemptRef(1, 1, 10), AttemptRef(2, 1, 11)
 
@@ -52,7 +52,8 @@ def test_a_line_says_how_far_it_is(line, progress):
         ),
         (b'{"stages": true}', "invalid", "stages: this version of Duly does not"),
         (b'{"checkpoint": true}', "invalid", "checkpoint: this version of Duly does not"),
-        (b'{"throttled": "stripe"}', "invalid", "throttled: this version of Duly does not"),
+        (b'{"throttled": "s3"}', "invalid", "throttled: the task does not use 's3'. Submit it"),
+        (b'{"throttled": 7}', "invalid", 'Write it like {"throttled": "stripe", "retry_after"'),
         (b'{"submit": {"command": ["true"]}}', "invalid", "submit: this version of Duly does"),
         (b'{"progress": 0.4, "of": 10}', "invalid", "of: there is no such field"),
         (b'{"progress": "0.4"}', "invalid", "progress: it must be a number from 0 to 1"),
@@ -130,3 +131,31 @@ def test_who_says_too_much_is_heard_in_the_next_second():
     assert speaker.pause(MAX_LINES_PER_SECOND, 10.0) == 0.0
     assert speaker.pause(1, 10.25) == pytest.approx(0.75)
     assert speaker.pause(1, 11.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("line", "throttled"),
+    [
+        (b'{"throttled": "s3", "retry_after": 2}', Throttled("s3", 2.0)),
+        (b'{"throttled": "stripe"}', Throttled("stripe", 0.0)),
+        (b'{"throttled": "stripe", "retry_after": 1e9}', Throttled("stripe", 3600.0)),
+    ],
+)
+def test_a_line_says_what_has_throttled_it(line, throttled):
+    assert task_protocol.read(line, ("s3", "stripe")) == throttled
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"throttled": "gcs"}', "throttled: the task does not use 'gcs'. It uses s3 and stripe."),
+        (b'{"throttled": "s3", "retry_after": -1}', "retry_after: it must be a number"),
+        (b'{"throttled": "s3", "retry_after": true}', "retry_after: it must be a number"),
+        (b'{"throttled": "s3", "retry_after": "2"}', "retry_after: it must be a number"),
+        (b'{"throttled": "s3", "progress": 1}', "progress: there is no such field"),
+    ],
+)
+def test_throttling_that_makes_no_sense_is_refused(line, words):
+    with pytest.raises(DulyError) as refused:
+        task_protocol.read(line, ("s3", "stripe"))
+    assert words in refused.value.message

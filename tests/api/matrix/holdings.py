@@ -83,6 +83,10 @@ async def settle(api: Any, runner: Runner, key_for: Any, tenant: str) -> Holding
     own.things["reservation"] = await _reserve(own)
     own.things["schedule"] = await _schedule(own)
     own.things |= await _people(api, own)
+    own.things["downstream"] = f"{tenant}-downstream"
+    await own.api.call(
+        "PUT", f"/v1/downstreams/{own['downstream']}", json={"concurrency": 2, "rate": "9/s"}
+    )
     own.things["tier"] = await _create(own.api, "/v1/tiers", f"{tenant}-tier", resources=SMALL)
     return own
 

@@ -257,6 +257,12 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/tiers/{id}"): Row(Access.READ, ("tier",)),
     ("PATCH", "/v1/tiers/{id}"): Row(Access.MANAGE, ("tier",), good=json(resources=SMALL)),
     ("DELETE", "/v1/tiers/{id}"): Row(Access.MANAGE, ("tier",), ok=204),
+    ("GET", "/v1/downstreams"): Row(Access.READ),
+    ("DELETE", "/v1/downstreams/{id}"): Row(Access.MANAGE, ("downstream",), ok=204),
+    # Makes one of the same name: it comes after what must not find any.
+    ("PUT", "/v1/downstreams/{id}"): Row(
+        Access.MANAGE, ("downstream",), unknown=200, good=json(concurrency=3)
+    ),
     ("GET", "/v1/tenants"): Row(Access.READ, places=PAGE),
     ("POST", "/v1/tenants"): Row(Access.ADMIN, ok=201, good=json(name="canary-more")),
     ("GET", "/v1/tenants/{id}"): Row(Access.READ, ("tenant", "tenant_id", "spare_tenant")),

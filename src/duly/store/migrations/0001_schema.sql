@@ -2319,6 +2319,7 @@ Section: Limits and usage
 Written by: downstreams
 Kept: until removed.';
 comment on column downstreams.tenant_id is 'Null for a limit that all tenants share.';
+comment on column downstreams.key is 'What tasks name in their `uses`.';
 comment on column downstreams.rate is 'Tasks that may start per second; null is no limit.';
 comment on column downstreams.concurrency is 'Tasks that may run at once; null is no limit.';
 comment on column downstreams.adaptive is 'Whether throttling lowers the limits for a while.';

@@ -40,11 +40,12 @@ with held as materialized (
          group by shape_id, tenant_id
      ),
      used as materialized (
-        select key, held.tenant_id, sum(held.running) as running, sum(held.waiting) as waiting
+        select called.key, held.tenant_id, sum(held.running) as running,
+               sum(held.waiting) as waiting
           from held
           join shapes s on s.id = held.shape_id
-         cross join unnest(s.uses) as using_key (key)
-         group by key, held.tenant_id
+         cross join unnest(s.uses) as called (key)
+         group by called.key, held.tenant_id
      )
 select d.id, d.tenant_id, d.key, d.rate, d.concurrency, d.adaptive, d.factor, d.throttled_at,
        d.retry_at, coalesce(sum(used.running), 0)::int as running,
