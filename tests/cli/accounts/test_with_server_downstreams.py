@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from duly.client.sync import Client
+
 SMALL = {"cpu": 0.01, "memory_mb": 16, "disk_mb": 16}
 NOTE = "date +%s.%N; sleep 0.2; date +%s.%N"
 """Prints when it began and when it ended."""
@@ -31,7 +33,7 @@ def spans(client, ids):
     """Return when each task began and ended, once all are done."""
     tasks = [client.wait(id_, timeout=90) for id_ in ids]
     assert [task["status"] for task in tasks] == ["done"] * len(ids)
-    return sorted(tuple(map(float, client.logs(id_).split())) for id_ in ids)
+    return sorted(tuple(map(float, client.read_logs(id_).split())) for id_ in ids)
 
 
 def most_at_once(spans):
@@ -40,7 +42,7 @@ def most_at_once(spans):
 
 def submit(client, key, count, script=NOTE, **fields):
     task = {"command": ["sh", "-c", script], "uses": [key], "resources": SMALL, **fields}
-    return client.submit_batch([task] * count)
+    return client.submit_many([task] * count)
 
 
 def test_limits_are_set_listed_and_removed(server):
@@ -76,24 +78,21 @@ def test_tenants_share_a_limit_and_both_go_on(server, limited):
     limited("shared", "--concurrency", "2", "--everyone")
     with server.client() as client:
         client.create_tenant("sharing", "unlimited")
-        ours = submit(client, "shared", 6)
-        theirs = [
-            client.submit(
-                command=["sh", "-c", NOTE], uses=["shared"], resources=SMALL, tenant="sharing"
-            )["id"]
-            for _ in range(3)
-        ]
-        assert most_at_once(spans(client, [*ours, *theirs])) == 2
+        key = client.create_key(["submit", "read"], tenant="sharing", service="sharing")["key"]
+        with Client(server.url, key) as other:
+            ours, theirs = submit(client, "shared", 6), submit(other, "shared", 3)
+            assert most_at_once(spans(client, ours) + spans(other, theirs)) == 2
+        client.remove_tenant("sharing")
 
 
-def test_exit_code_75_halves_the_limit_and_the_task_is_tried_again(server, limited, tmp_path):
+def test_exit_code_75_halves_the_limit_and_the_task_is_tried_again(server, limited):
     limited("fragile", "--concurrency", "8")
     script = 'if [ "$DULY_ATTEMPT" = 1 ]; then exit 75; fi'
     with server.client() as client:
         [task] = submit(client, "fragile", 1, script, max_attempts=1)
         done = client.wait(task, timeout=90)
         assert (done["status"], done["failures"], done["attempt"]) == ("done", 0, 2)
-        first, _ = client.attempts(task)["items"]
+        first, _ = client.list_attempts(task)
         assert (first["outcome"], first["reason"]["code"]) == ("failed", "throttled")
         [item] = [i for i in client.list_downstreams()["items"] if i["key"] == "fragile"]
     assert item["current_concurrency"] == 4
@@ -116,8 +115,8 @@ def test_a_task_reports_throttling_while_it_runs(server, limited):
             [item] = [i for i in client.list_downstreams()["items"] if i["key"] == "polite"]
         assert item["current_concurrency"] == 4
         [waiting] = submit(client, "polite", 1)
-        reason = client.why(waiting)
+        reason = client.explain(waiting)
         assert reason["code"] == "downstream_limit"
         assert reason["details"]["until"] is not None
         for id_ in (task, waiting):
-            client.cancel(id_)
+            client.cancel_task(id_)
