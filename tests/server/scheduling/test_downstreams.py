@@ -1,5 +1,7 @@
 """Downstreams are called within their limits, in the leader's rounds."""
 
+import asyncio
+
 import pytest
 
 from duly import wire
@@ -265,3 +267,18 @@ async def test_a_task_with_two_keys_needs_room_under_both(lab):
     one = await submit_many(lab, 3)
     await settle(lab)
     assert await lab.run_on(node) == {both[0], *one[:2]}
+
+
+async def test_grants_that_a_waiting_tenant_cannot_use_go_to_others_and_the_leader_rests(lab):
+    node = await lab.node(cpu=64)
+    await put(lab, concurrency=10, everyone=True)
+    await submit_many(lab, 1, by=lab.stranger)
+    await settle(lab)
+    await node.report((await node.starts())[0])
+    await lab.submit(cpu=52)
+    await settle(lab)
+    await submit_many(lab, 30, by=lab.stranger, queue="off_peak", cpu=0.1)
+    await submit_many(lab, 30, cpu=0.1)
+    async with asyncio.timeout(20):
+        await settle(lab)
+    assert await running_by_tenant(lab) == {"default": 11}
