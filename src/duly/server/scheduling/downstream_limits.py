@@ -6,7 +6,7 @@ anyone else: an attempt that no longer runs, without throttling reported, raises
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from math import inf
 
@@ -18,9 +18,11 @@ from duly.policy.downstream import DownstreamBudget, KeyRoom, Served, TokenBucke
 from duly.policy.limits import Budget
 from duly.policy.shares import DEFAULT_WEIGHT
 from duly.policy.turns import SubqueueKey
+from duly.server.scheduling.prioritizer import FITS_LATER, FITS_NEVER, Prioritizer
 from duly.store.accounts import downstreams
 from duly.store.database import Connection
 from duly.store.fleet.fleet_snapshot import DownstreamRevision, FleetSnapshot, InUse
+from duly.store.tasks.subqueues import Head
 
 Owner = tuple[int | None, str]
 """The tenant, None for everyone's limits, and the key."""
@@ -29,9 +31,16 @@ Owner = tuple[int | None, str]
 class DownstreamLimits:
     """The limits of the keys that tasks use, and what the leader remembers about each."""
 
-    def __init__(self, max_grants: int) -> None:
+    def __init__(self, max_grants: int, prioritizer: Prioritizer) -> None:
         """Divide at most `max_grants` starts in a round: no window is larger."""
         self._max_grants = max_grants
+        self._prioritizer = prioritizer
+        self.using: set[int] = set()
+        """The known shapes whose tasks use downstreams."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with empty buckets: another server may have led."""
         self._revision = DownstreamRevision()
         self._keys: set[str] = set()
         self._limits: dict[Owner, Downstream] = {}
@@ -48,7 +57,45 @@ class DownstreamLimits:
         self.wait: float | None = None
         """Seconds until another task may start that waits for tokens or a pause."""
 
-    async def load(self, conn: Connection, revision: DownstreamRevision, keys: set[str]) -> None:
+    async def limit(
+        self,
+        conn: Connection,
+        snapshot: FleetSnapshot,
+        shapes: Mapping[int, Shape],
+        slots: Mapping[int, int],
+        budget: Budget,
+        weights: Mapping[int, int],
+    ) -> None:
+        """Limit the budget to what the downstreams allow that waiting tasks use.
+
+        `slots` has the shapes of waiting tasks, and how many of each fit on the nodes now.
+        """
+        using = self.using & slots.keys()
+        if not using:
+            return
+        keys = {key for shape in using for key in shapes[shape].uses}
+        await self._load(conn, snapshot.downstreams, keys)
+        self._weights = weights
+        if not self._is_follow_up:
+            self._passed_over.clear()
+        running = count_running(snapshot.in_use, shapes)
+        await self._raise(conn, running, snapshot.now)
+        rooms = {
+            owner: KeyRoom(limit, self._left(limit, running[owner].total(), snapshot.now))
+            for owner, limit in self._limits.items()
+        }
+        waiting = self._waiting(slots)
+        self._contenders = self._find_contenders(shapes, waiting, budget, DownstreamBudget(rooms))
+        for owner, contenders in self._contenders.items():
+            rooms[owner] = self._divide(rooms[owner], contenders, running[owner])
+        budget.downstreams = DownstreamBudget(rooms)
+
+    def _waiting(self, slots: Mapping[int, int]) -> Sequence[SubqueueKey]:
+        """Return the subqueues whose tasks use downstreams and fit on a node now."""
+        fitting = {shape for shape in self.using if slots.get(shape, FITS_NEVER) > FITS_LATER}
+        return self._prioritizer.keys_of_shapes(fitting)
+
+    async def _load(self, conn: Connection, revision: DownstreamRevision, keys: set[str]) -> None:
         """Read the limits of `keys` as far as they have changed."""
         if revision == self._revision and keys <= self._keys:
             return
@@ -63,30 +110,6 @@ class DownstreamLimits:
             self._limits = {}
         self._limits.update({(limit.tenant_id, limit.key): limit for limit in changed})
         self._revision = read
-
-    async def budget(
-        self,
-        conn: Connection,
-        snapshot: FleetSnapshot,
-        shapes: Mapping[int, Shape],
-        waiting: Sequence[SubqueueKey],
-        budget: Budget,
-        weights: Mapping[int, int],
-    ) -> DownstreamBudget:
-        """Return what may start; `waiting` are the subqueues whose shape has keys and fits now."""
-        self._weights = weights
-        if not self._is_follow_up:
-            self._passed_over.clear()
-        running = count_running(snapshot.in_use, shapes)
-        await self._raise(conn, running, snapshot.now)
-        rooms = {
-            owner: KeyRoom(limit, self._left(limit, running[owner].total(), snapshot.now))
-            for owner, limit in self._limits.items()
-        }
-        self._contenders = self._find_contenders(shapes, waiting, budget, DownstreamBudget(rooms))
-        for owner, contenders in self._contenders.items():
-            rooms[owner] = self._divide(rooms[owner], contenders, running[owner])
-        return DownstreamBudget(rooms)
 
     def _left(self, limit: Downstream, running: int, now: datetime) -> int:
         if policy.is_closed(limit, now):
@@ -162,6 +185,16 @@ class DownstreamLimits:
         if raised:
             await downstreams.store_raised(conn, raised)
 
+    def calling(self, window: Iterable[Head], placed: Set[int]) -> dict[int, SubqueueKey]:
+        """Return the subqueues of the placed tasks that use downstreams, by task."""
+        if not self.using:
+            return {}
+        return {
+            head.id: (head.tenant_id, head.shape_id)
+            for head in window
+            if head.shape_id in self.using and head.id in placed
+        }
+
     def spend(self, started: Iterable[SubqueueKey], shapes: Mapping[int, Shape]) -> None:
         """Take the tokens of tasks that are about to be leased."""
         self._count(started, shapes, 1)
@@ -184,24 +217,35 @@ class DownstreamLimits:
                     if limit.id in self._expected:
                         self._expected[limit.id] += sign * times
 
-    def settle(self, budget: DownstreamBudget, *, has_capacity: bool) -> bool:
-        """Return True if another round may start what contenders have left to others."""
+    def settle(
+        self,
+        snapshot: FleetSnapshot,
+        shapes: Mapping[int, Shape],
+        slots: Mapping[int, int],
+        budget: Budget,
+        leased: int,
+    ) -> bool:
+        """Set `wait` after a round; True if another may start what contenders left to others."""
         self._is_follow_up = False
+        if budget.downstreams is None:
+            return False
+        self.wait = self._seconds_until_next(shapes, slots, snapshot.now)
+        has_capacity = leased < sum(count for count in slots.values() if count > FITS_LATER)
         for owner, contenders in self._contenders.items():
-            room, passed_over = budget.rooms[owner], self._passed_over[owner]
+            room, passed_over = budget.downstreams.rooms[owner], self._passed_over[owner]
             idle = room.idle - passed_over
             if has_capacity and room.left and idle and contenders - passed_over - idle:
                 passed_over |= idle
                 self._is_follow_up = True
         return self._is_follow_up
 
-    def schedule_wake(
-        self, waiting: Iterable[SubqueueKey], shapes: Mapping[int, Shape], now: datetime
-    ) -> None:
-        """Set `wait`, given the subqueues that fit on a node now and may wait for time to pass."""
+    def _seconds_until_next(
+        self, shapes: Mapping[int, Shape], slots: Mapping[int, int], now: datetime
+    ) -> float | None:
+        """Return when time alone allows another task to start; None if no task waits for that."""
         owners = {
             owner
-            for tenant, shape_id in waiting
+            for tenant, shape_id in self._waiting(slots)
             for key in shapes[shape_id].uses
             for owner in ((tenant, key), (None, key))
         }
@@ -210,7 +254,7 @@ class DownstreamLimits:
             for owner in owners & self._limits.keys()
             if (seconds := self._seconds_closed(self._limits[owner], now)) > 0
         ]
-        self.wait = min(waits, default=None)
+        return min(waits, default=None)
 
     def _seconds_closed(self, limit: Downstream, now: datetime) -> float:
         if limit.retry_at is not None and policy.is_closed(limit, now):

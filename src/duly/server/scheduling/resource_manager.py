@@ -19,7 +19,6 @@ from duly.config import Settings
 from duly.model.node import Offer
 from duly.model.shape import Shape
 from duly.policy import placement
-from duly.policy.limits import Budget
 from duly.policy.placement import Ask, Placement
 from duly.policy.queue_room import QueueRoom
 from duly.policy.queueing import Order
@@ -72,9 +71,7 @@ class ResourceManager(Service):
         self._shapes: dict[int, Shape] = {}
         self._kinds: dict[int, str] = {}
         self._queues: dict[int, str] = {}
-        self._using: set[int] = set()
-        """The shapes with keys of downstreams."""
-        self._downstreams = DownstreamLimits(settings.scheduling.window)
+        self._downstreams = DownstreamLimits(settings.scheduling.window, prioritizer)
         self._limits = LimitsCache()
         self._fair_shares = FairShares()
         self._full_shapes: Set[int] = frozenset()
@@ -137,7 +134,7 @@ class ResourceManager(Service):
             # Hints that were sent while another server led, or none did, were not received.
             self._leadership = leadership
             self._prioritizer.request_recount()
-            self._downstreams = DownstreamLimits(self._settings.scheduling.window)
+            self._downstreams.reset()
         self._downstreams.wait = None
         if term is None:
             return False
@@ -184,7 +181,9 @@ class ResourceManager(Service):
                 if slots.get(shape, FITS_LATER) <= FITS_LATER and shape in self._shapes
             }
             budget = self._limits.budget(snapshot, counted, self._shapes)
-            await self._limit_downstreams(conn, snapshot, slots, budget)
+            await self._downstreams.limit(
+                conn, snapshot, self._shapes, slots, budget, self._limits.weights
+            )
             order = self._order(shapes, offers, snapshot, room)
             shares = self._shares(snapshot, offers, slots) if shared else None
             turns = await self._prioritizer.select_window(conn, slots, budget, order, shares)
@@ -205,7 +204,7 @@ class ResourceManager(Service):
         telemetry.ATTEMPTS_LEASED.inc(len(leased))
         self._report_suspects(fitting)
         self._limits.add_tenants_with_keys(budget.uncounted)
-        is_left_over = self._settle_downstreams(snapshot, slots, budget, leased)
+        is_left_over = self._downstreams.settle(snapshot, self._shapes, slots, budget, len(leased))
         if window and not placements:
             return self._prioritizer.skip_selected()
         if counted:
@@ -219,40 +218,9 @@ class ResourceManager(Service):
         self, slots: Mapping[int, int], window: Sequence[Head], leased: Sequence[Lease]
     ) -> bool:
         """Return True if another round may lease more tasks without anything having ended."""
-        has_slots = _has_slots(slots, leased)
+        # Once every slot has been leased, another round finds nothing free.
+        has_slots = len(leased) < sum(count for count in slots.values() if count > FITS_LATER)
         return self._prioritizer.has_more and has_slots and (bool(leased) or not window)
-
-    async def _limit_downstreams(
-        self, conn: Connection, snapshot: FleetSnapshot, slots: Mapping[int, int], budget: Budget
-    ) -> None:
-        """Limit the budget to what the downstreams allow that waiting tasks use."""
-        using = self._using & slots.keys()
-        if not using:
-            return
-        keys = {key for shape in using for key in self._shapes[shape].uses}
-        await self._downstreams.load(conn, snapshot.downstreams, keys)
-        budget.downstreams = await self._downstreams.budget(
-            conn, snapshot, self._shapes, self._waiting_for(slots), budget, self._limits.weights
-        )
-
-    def _waiting_for(self, slots: Mapping[int, int]) -> Sequence[SubqueueKey]:
-        """Return the subqueues whose tasks use downstreams and fit on a node now."""
-        fitting = {shape for shape in self._using if slots.get(shape, FITS_NEVER) > FITS_LATER}
-        return self._prioritizer.keys_of_shapes(fitting)
-
-    def _settle_downstreams(
-        self,
-        snapshot: FleetSnapshot,
-        slots: Mapping[int, int],
-        budget: Budget,
-        leased: Sequence[Lease],
-    ) -> bool:
-        """Have a round follow when a downstream may be called again; True if at once."""
-        if budget.downstreams is None:
-            return False
-        self._downstreams.schedule_wake(self._waiting_for(slots), self._shapes, snapshot.now)
-        has_capacity = _has_slots(slots, leased)
-        return self._downstreams.settle(budget.downstreams, has_capacity=has_capacity)
 
     def _report_suspects(self, slots: Mapping[int, int]) -> None:
         self._unplaceable.set_suspects(
@@ -329,7 +297,7 @@ class ResourceManager(Service):
             self._shapes.update(loaded)
             self._kinds.update({id_: shape.kind for id_, shape in loaded.items()})
             self._queues.update({id_: shape.queue for id_, shape in loaded.items() if shape.queue})
-            self._using.update(id_ for id_, shape in loaded.items() if shape.uses)
+            self._downstreams.using.update(id_ for id_, shape in loaded.items() if shape.uses)
 
     def _are_shared_by_users(self, shapes: Set[int]) -> bool:
         """Return True if users of the only tenant divide its share: the fleet is read by tenant."""
@@ -424,44 +392,30 @@ class ResourceManager(Service):
             for head in window
             if head.id in tasks
         )
-        calling = {
-            head.id: (head.tenant_id, head.shape_id)
-            for head in window
-            if head.shape_id in self._using and head.id in tasks
-        }
+        calling = self._downstreams.calling(window, tasks)
         # Before the lease: its outcome may remain unknown.
         self._downstreams.spend(calling.values(), self._shapes)
-        leased: list[Lease] = []
-        try:
-            leased = await leases.lease(
-                conn,
-                term,
-                [
-                    (
-                        placed.task,
-                        placed.incarnation,
-                        revisions[placed.incarnation],
-                        shapes[placed.task],
-                    )
-                    for placed in placements
-                ],
-                revision=fence.revision,
-                given=fence.given if is_fenced else None,
-                backstop=self._settings.execution.grace + KILL_BACKSTOP,
-                with_details=self._polls.with_mailbox(incarnations),
-            )
-        except QuotasChanged:
-            self._downstreams.refund(calling.values(), self._shapes)
-            raise
-        made = {lease.id for lease in leased}
-        failed = [key for task, key in calling.items() if task not in made]
-        self._downstreams.refund(failed, self._shapes)
+        leased = await leases.lease(
+            conn,
+            term,
+            [
+                (
+                    placed.task,
+                    placed.incarnation,
+                    revisions[placed.incarnation],
+                    shapes[placed.task],
+                )
+                for placed in placements
+            ],
+            revision=fence.revision,
+            given=fence.given if is_fenced else None,
+            backstop=self._settings.execution.grace + KILL_BACKSTOP,
+            with_details=self._polls.with_mailbox(incarnations),
+        )
+        for lease in leased:
+            calling.pop(lease.id, None)
+        self._downstreams.refund(calling.values(), self._shapes)
         return leased
-
-
-def _has_slots(slots: Mapping[int, int], leased: Sequence[Lease]) -> bool:
-    """Return False once every slot has been leased: another round finds nothing free."""
-    return len(leased) < sum(count for count in slots.values() if count > FITS_LATER)
 
 
 def _count_slots(shape: Shape, offers: Sequence[Offer], most: int) -> int:
