@@ -86,7 +86,7 @@ select held.*, duly.now() as at
                l.start_by, l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at,
                l.node_id,
                retry_terms(l.id) as retry,
-               (select s.uses from shapes s where s.id = l.shape_id) as uses
+               coalesce((select s.uses from shapes s where s.id = l.shape_id), '{}') as uses
           from live l
          where l.id = report.id
            and l.attempt = report.attempt
