@@ -102,7 +102,7 @@ class Explorer:
         world = World(self._database, self._monitor, rng)
         self._monkeypatch.setattr(clock, "monotonic", world.monotonic)
         self._monkeypatch.setattr(graph_operations, "TASKS_PER_BATCH", rng.choice((1, 2)))
-        self._monkeypatch.setattr(overdue_detector, "TASKS_PER_PAGE", rng.choice((1, 3)))
+        self._monkeypatch.setattr(overdue_detector, "TASKS_PER_PAGE", 2)
         self._monkeypatch.setattr(overdue_detector, "FULL_PASS_INTERVAL", timedelta(0))
         self._monkeypatch.setattr(components, "Random", lambda: Random(rng.random()))
         await world.begin()

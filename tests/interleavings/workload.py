@@ -87,8 +87,8 @@ WEIGHTS = {
     "cancel occurrence": 0.02,
     "pause": 0.2,
     "resume": 0.2,
-    "hurry": 0.1,
-    "detect overdue": 0.1,
+    "hurry": 0.01,
+    "detect overdue": 0.01,
 }
 UNRELATED_TO_SCHEDULES = (
     "place",
@@ -126,7 +126,7 @@ THEMES: dict[str, dict[str, float]] = {
         "sweep": 2,
     }
     | {"submit graph": 8, "graph operation": 10, "submit": 0.3, "batch": 0.3},
-    "overdue": {"hurry": 150, "detect overdue": 250, "place": 0.5, "pause": 5, "resume": 10}
+    "overdue": {"hurry": 1500, "detect overdue": 2500, "place": 0.5, "pause": 5, "resume": 10}
     | {"submit downstream": 4, "report": 2, "poll": 2, "sweep": 2, "time": 3},
     "changes": {"cancel": 6, "update": 12, "poll": 0.3},
     "cancels": {"cancel": 10, "report": 3, "poll": 2, "sweep": 2},

@@ -33,7 +33,9 @@ async def client(lab, request):
 
 
 def new(lab, client, shape=1):
-    return new_task(lab.components.submitter._sequencer.mint(), client, lab.spec(), shape)
+    components = lab.components
+    task_id = components.submitter._sequencer.mint()
+    return new_task(task_id, client, lab.spec(), shape, components.run_times)
 
 
 async def storing(lab, client):

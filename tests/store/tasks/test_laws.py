@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 
 from duly.model.requests.task_request import TaskRequest, complete
 from duly.model.resources import Resources
+from duly.model.run_time import NO_ESTIMATE
 from duly.model.shape import Shape
 from duly.model.task import Outcome, Reason, Status, Tally
 from duly.store.attempts import leases
@@ -294,7 +295,16 @@ class Laws(RuleBasedStateMachine):
         stored = self.run(tasks.read_spec(self.conn, 1, number))
         spec = msgspec.structs.replace(stored.spec, priority=priority)
         now = self.world.now
-        self.run(tasks.update(self.conn, number, self.shape, spec, ready_at=task.ready_at, now=now))
+        change = tasks.update(
+            self.conn,
+            number,
+            self.shape,
+            spec,
+            ready_at=task.ready_at,
+            now=now,
+            run_time=NO_ESTIMATE,
+        )
+        self.run(change)
         task.priority = priority
         task.status = "scheduled" if task.ready_at > now else "waiting"
 
