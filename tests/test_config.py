@@ -33,6 +33,8 @@ def test_the_environment_overrides_the_file(tmp_path):
         ("[leases", "not valid TOML"),
         ("[leases]\nttl = 8", "three times leases.heartbeat"),
         ("[leases]\nterm_ttl = 1", "twice leases.term_renewal"),
+        ("[scheduling]\npeak_percent = 60", "It must be at most scheduling.peak_percent"),
+        ("[scheduling]\nurgent_headroom = 51", "It must be from 0 to 50."),
         (
             "[leases]\nheartbeat = 0",
             "leases.heartbeat and leases.term_renewal must be more than 0.",

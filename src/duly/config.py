@@ -40,7 +40,13 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     urgent_slack: timedelta = timedelta(seconds=60)
     """How long before its start_by a task moves ahead of tasks with more slack."""
     peak_percent: int = 80
-    """Percentage of the scarcest resource in use above which off_peak tasks do not start."""
+    """Percentage of the scarcest resource in use at which peak time begins."""
+    off_peak_percent: int = 70
+    """Percentage of the scarcest resource in use at which peak time ends."""
+    postpone_slack: timedelta = timedelta(hours=6)
+    """Tasks with more slack than this do not start at peak time."""
+    urgent_headroom: int = 5
+    """Percentage of the fleet that is kept for urgent tasks at peak time."""
     promote_retries: bool = True
     """Whether a failed task is retried in the queue of the next higher level."""
     misfire_after: timedelta = timedelta(seconds=60)
@@ -214,6 +220,16 @@ def _check_bounds(settings: Settings) -> None:
         raise ConfigError(
             f"database.connections is {settings.database.connections}. It must be at least "
             f"{MIN_CONNECTIONS}."
+        )
+    scheduling = settings.scheduling
+    if scheduling.off_peak_percent > scheduling.peak_percent:
+        raise ConfigError(
+            f"scheduling.off_peak_percent is {scheduling.off_peak_percent}. It must be at most "
+            f"scheduling.peak_percent, which is {scheduling.peak_percent}."
+        )
+    if not 0 <= scheduling.urgent_headroom <= 50:
+        raise ConfigError(
+            f"scheduling.urgent_headroom is {scheduling.urgent_headroom}. It must be from 0 to 50."
         )
     requests = settings.requests
     if min(requests.open_limit, requests.waiting_limit) < 1:

@@ -6,16 +6,21 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duly.config import SchedulingSettings
 from duly.model.node import Offer
+from duly.model.peak import NO_PEAK, PeakState
 from duly.model.queue import Queue, QueueDefinition, QueueDefinitions
 from duly.model.resources import Resources
 from duly.model.shape import Shape
+from duly.policy.peak import Load, Postponement, next_peak
 from duly.policy.queue_room import QueueRoom
 from duly.policy.queueing import Order, queue_of, rank, window
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 ONE = Resources(cpu_milli=1000)
+SETTINGS = SchedulingSettings(urgent_slack=MINUTE, postpone_slack=3 * MINUTE)
+PEAK = PeakState({"cpu_milli": NOW})
 PLAIN, URGENT, PERIODIC, OFF_PEAK = range(4)
 """The shapes of tasks in the queues of the same name."""
 QUEUES = {URGENT: Queue.URGENT, PERIODIC: Queue.PERIODIC, OFF_PEAK: Queue.OFF_PEAK}
@@ -40,7 +45,7 @@ class Task:
         return self.start_by - NOW
 
 
-def order(queues=QUEUES, used=0, cores=10, percent=80):
+def order(queues=QUEUES, used=0, cores=10, before=NO_PEAK):
     """Return the order at NOW, when so many of the cores are in use."""
     free = Resources(cpu_milli=1000 * (cores - used))
     node = Offer(
@@ -51,7 +56,13 @@ def order(queues=QUEUES, used=0, cores=10, percent=80):
         free=free,
     )
     shapes = {shape: Shape(ONE) for shape in range(4)}
-    return Order(queues, shapes, [node], now=NOW, urgent_slack=MINUTE, peak_percent=percent)
+    postponement = postponement_of(node, before)
+    return Order(queues, shapes, now=NOW, urgent_slack=MINUTE, postponement=postponement)
+
+
+def postponement_of(node, before=NO_PEAK):
+    load = Load([node])
+    return Postponement(next_peak(before, load, SETTINGS, NOW), load, SETTINGS, NOW)
 
 
 lines = st.lists(
@@ -92,12 +103,12 @@ def test_the_window_holds_those_that_come_first(line, size):
 
 @given(lines)
 def test_the_order_does_not_depend_on_who_asked_first(line):
-    assert window(line, 40, order()) == window(list(reversed(line)), 40, order())
+    assert window(line, 40, order(cores=50)) == window(line[::-1], 40, order(cores=50))
 
 
 @given(lines)
 def test_without_queues_the_earliest_start_by_goes_first_whatever_the_time(line):
-    assert window(line, 40, order({})) == sorted(line, key=rank)
+    assert window(line, 40, order({}, cores=50)) == sorted(line, key=rank)
 
 
 @given(lines)
@@ -115,6 +126,12 @@ def test_who_asked_for_urgent_goes_before_those_that_are_late():
     assert window([late, asked, late_too], 9, order()) == [late_too, asked, late]
 
 
+def test_urgent_is_what_asked_for_it_and_what_is_out_of_slack():
+    assert order().is_urgent(URGENT, NOW + timedelta(days=1))
+    assert order().is_urgent(OFF_PEAK, NOW + MINUTE)
+    assert not order().is_urgent(PLAIN, NOW + 2 * MINUTE)
+
+
 def test_a_task_is_where_it_stands_until_its_slack_runs_out():
     assert queue_of(None, 2 * MINUTE, MINUTE) == Queue.DELAYABLE
     assert queue_of(Queue.OFF_PEAK, 2 * MINUTE, MINUTE) == Queue.OFF_PEAK
@@ -129,21 +146,35 @@ def test_a_task_only_ever_moves_up(queue, one, other):
     assert SERVED.index(sooner) <= SERVED.index(later)
 
 
+def has_to_wait_at_peak(task):
+    if task.shape_id == URGENT:
+        return False
+    return task.slack > (MINUTE if task.shape_id == OFF_PEAK else 3 * MINUTE)
+
+
 @given(lines, st.integers(0, 10))
-def test_off_peak_work_begins_only_while_less_than_the_threshold_is_in_use(line, used):
+def test_tasks_with_slack_start_only_while_less_than_the_threshold_is_in_use(line, used):
     chosen = window(line, 40, order(used=used))
     for place, task in enumerate(chosen):
-        if task.shape_id == OFF_PEAK and task.slack > MINUTE:
+        if has_to_wait_at_peak(task):
             assert used + place < 8
     left_out = set(line) - set(chosen)
-    assert {task.shape_id for task in left_out} <= {OFF_PEAK}
     assert not left_out or used + len(chosen) >= 8
-    assert all(task.slack > MINUTE for task in left_out)
+    assert all(map(has_to_wait_at_peak, left_out))
 
 
 @given(lines, st.integers(0, 10))
-def test_a_subqueue_has_no_precedence_exactly_when_its_head_may_not_start(line, used):
-    serving = order(used=used)
+def test_once_it_is_peak_time_nothing_with_slack_starts_before_it_has_ended(line, used):
+    chosen = window(line, 40, order(used=used, before=PEAK))
+    if used > 7:
+        assert set(chosen) == {task for task in line if not has_to_wait_at_peak(task)}
+    else:
+        assert chosen == window(line, 40, order(used=used))
+
+
+@given(lines, st.integers(0, 10), st.sampled_from([NO_PEAK, PEAK]))
+def test_a_subqueue_has_no_precedence_exactly_when_its_head_may_not_start(line, used, before):
+    serving = order(used=used, before=before)
     for task in line:
         is_open = serving.precedence(task.shape_id, task.start_by) is not None
         assert window([task], 1, serving) == ([task] if is_open else [])
@@ -180,10 +211,9 @@ def own_order(used=0, definitions=OWN, **others):
     return Order(
         OWN_QUEUES,
         shapes,
-        [node],
         now=NOW,
         urgent_slack=MINUTE,
-        peak_percent=80,
+        postponement=postponement_of(node),
         definitions=definitions,
         room=room,
     )

@@ -67,14 +67,8 @@ class Case:
         return Offer(node_id=1, incarnation_id=1, name="n", capacity=whole, free=whole)
 
     def order(self, shapes=SHAPES):
-        return Order(
-            {id_: shape.queue for id_, shape in shapes.items() if shape.queue},
-            shapes,
-            [self.offer],
-            now=NOW,
-            urgent_slack=timedelta(0),
-            peak_percent=100,
-        )
+        queues = {id_: shape.queue for id_, shape in shapes.items() if shape.queue}
+        return Order(queues, shapes, now=NOW, urgent_slack=timedelta(0))
 
     def subqueues(self):
         subqueues = {}

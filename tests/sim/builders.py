@@ -39,7 +39,7 @@ def nodes(count, slots, **more):
     return NodeGroup(count=count, capacity=Resources(cpu_milli=1000 * slots), **more)
 
 
-def workload(tenants, classes=None, fleet=None, duration=60.0, peak_percent=80, **more):
+def workload(tenants, classes=None, fleet=None, duration=60.0, scheduling=None, **more):
     classes = classes or [task_class()]
     shapes, shape_ids = {}, []
     for each in classes:
@@ -56,7 +56,7 @@ def workload(tenants, classes=None, fleet=None, duration=60.0, peak_percent=80, 
         shapes=shapes,
         arrivals=StreamArrivals(tenants, classes, shape_ids, duration),
         max_attempts=tuple(each.max_attempts for each in classes),
-        scheduling=SchedulingSettings(peak_percent=peak_percent),
+        scheduling=scheduling or SchedulingSettings(),
         leases=LeaseSettings(),
         **more,
     )

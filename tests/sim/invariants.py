@@ -21,6 +21,8 @@ class Invariants:
         self._started = set()
         self._may_be_held = False
         self._before = None
+        self._peak = frozenset()
+        """The kinds of resources that were at peak when the last round began."""
         self.rounds = 0
 
     def after_events(self, simulation):
@@ -30,6 +32,7 @@ class Invariants:
 
     def after_round(self, simulation, decided):
         self.rounds += 1
+        self._peak = self._before[3]
         self._check_nodes(simulation)
         self._may_be_held |= any(ask.may_hold for _, ask in decided.unplaced)
         self._check_order(simulation, decided)
@@ -55,7 +58,8 @@ class Invariants:
             for node in simulation.cluster.nodes.values()
             if node.is_ready
         }
-        return running, free, _startable_tenants(simulation)
+        peak = _peak(simulation, self._peak)
+        return running, free, _startable_tenants(simulation, peak), peak
 
     def _check_nodes(self, simulation):
         seen = set()
@@ -80,7 +84,7 @@ class Invariants:
 
     def _check_entitled_first(self, simulation, decided):
         """No task beyond its tenant's share takes the room of one within its tenant's share."""
-        running, free, competing = self._before
+        running, free, competing, _ = self._before
         running, free = dict(running), dict(free)
         total = simulation.cluster.capacity
         weights = simulation.workload.weights
@@ -99,8 +103,9 @@ class Invariants:
                 beyond = beyond or task
         if beyond is None:
             return
+        peak = _peak(simulation, self._peak)
         for tenant in competing:
-            head = _first(simulation, tenant)
+            head = _first(simulation, tenant, peak)
             if head is None:
                 continue
             needs = simulation.workload.shapes[head.shape_id].needs
@@ -114,10 +119,11 @@ class Invariants:
                 )
 
     def _check_nothing_idles(self, simulation):
-        for tenant in _startable_tenants(simulation):
+        peak = _peak(simulation, self._peak)
+        for tenant in _startable_tenants(simulation, peak):
             for subqueues in simulation.waiting.by_shape.values():
                 for head in list(subqueues.get(tenant, ()))[:1]:
-                    if _postponed(simulation, head):
+                    if _postponed(simulation, head, peak):
                         continue
                     for node in simulation.cluster.nodes.values():
                         room = _free(simulation, node)
@@ -160,37 +166,46 @@ def _slack(simulation, task):
     return task.start_by - instant(simulation.world.now)
 
 
-def _postponed(simulation, task):
-    """Return True if a task waits for quiet hours."""
-    shape = simulation.workload.shapes[task.shape_id]
+def _peak(simulation, before):
+    """Return the kinds of resources at peak, given those that were before."""
     scheduling = simulation.workload.scheduling
-    if shape.queue != Queue.OFF_PEAK or _slack(simulation, task) <= scheduling.urgent_slack:
-        return False
     ready = [node for node in simulation.cluster.nodes.values() if node.is_ready]
+    peak = set()
     for kind in KINDS:
         whole = sum(getattr(node.capacity, kind) for node in ready)
-        left = sum(getattr(_free(simulation, node), kind) for node in ready)
-        if (
-            getattr(shape.needs, kind)
-            and whole
-            and 100 * (whole - left) >= (scheduling.peak_percent * whole)
-        ):
-            return True
-    return False
+        used = whole - sum(getattr(_free(simulation, node), kind) for node in ready)
+        continues = kind in before and 100 * used > scheduling.off_peak_percent * whole
+        if whole and (continues or 100 * used >= scheduling.peak_percent * whole):
+            peak.add(kind)
+    return frozenset(peak)
 
 
-def _startable_tenants(simulation):
-    return {task.tenant_id for task in _waiting(simulation) if not _postponed(simulation, task)}
+def _postponed(simulation, task, peak):
+    """Return True if a task waits for the end of peak time."""
+    shape = simulation.workload.shapes[task.shape_id]
+    scheduling = simulation.workload.scheduling
+    limit = scheduling.postpone_slack
+    if shape.queue == Queue.OFF_PEAK:
+        limit = scheduling.urgent_slack
+    if shape.queue == Queue.URGENT or _slack(simulation, task) <= limit:
+        return False
+    return any(getattr(shape.needs, kind) for kind in peak)
+
+
+def _startable_tenants(simulation, peak):
+    return {
+        task.tenant_id for task in _waiting(simulation) if not _postponed(simulation, task, peak)
+    }
 
 
 def _rank(task):
     return task.start_by, -task.priority, -task.remaining_path, task.expected_run_time, task.id
 
 
-def _first(simulation, tenant):
+def _first(simulation, tenant, peak):
     """Return a tenant's first task in its own order."""
     own = [task for task in _waiting(simulation) if task.tenant_id == tenant]
-    own = [task for task in own if not _postponed(simulation, task)]
+    own = [task for task in own if not _postponed(simulation, task, peak)]
     urgent_slack = simulation.workload.scheduling.urgent_slack
 
     def key(task):

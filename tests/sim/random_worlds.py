@@ -1,7 +1,9 @@
 """Small random worlds: fleets, weights, workloads and crashes, all from one seed."""
 
+from datetime import timedelta
 from random import Random
 
+from duly.config import SchedulingSettings
 from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.sim.distributions import Constant, Exponential, Uniform
@@ -27,7 +29,12 @@ def random_world(seed):
         )
         for number in range(rng.randint(1, 4))
     ]
-    return workload(tenants, classes, fleet, DURATION, peak_percent=rng.choice([50, 80]))
+    scheduling = SchedulingSettings(
+        peak_percent=rng.choice([50, 80]),
+        off_peak_percent=rng.choice([30, 50]),
+        postpone_slack=timedelta(seconds=rng.choice([80, 21_600])),
+    )
+    return workload(tenants, classes, fleet, DURATION, scheduling)
 
 
 def _random_class(rng, number, slots):

@@ -2,9 +2,12 @@
 
 import pytest
 
+from duly.model.peak import NO_PEAK
 from duly.model.resources import Resources
 from duly.policy import placement, queueing
+from duly.policy.peak import next_peak
 from duly.policy.shares import PoolShares
+from duly.sim import scheduler
 from duly.sim.scheduler import FairTurns
 from tests.sim.builders import burst, nodes, run, task_class, tenant, workload
 from tests.sim.invariants import Invariants, Violation
@@ -52,7 +55,15 @@ def test_a_rank_that_is_upside_down_is_found(monkeypatch):
 
 def test_a_placement_that_leaves_room_idle_is_found(monkeypatch):
     honest = placement.place
-    monkeypatch.setattr(placement, "place", lambda asks, offers: honest(asks[:1], offers))
+    monkeypatch.setattr(placement, "place", lambda asks, *fleet: honest(asks[:1], *fleet))
     small = task_class(tolerance=3600)
     with pytest.raises(Violation, match="has room"):
         run(workload([tenant("one", burst(9))], [small]), observer=Invariants())
+
+
+def test_a_peak_that_forgets_since_when_it_is_is_found(monkeypatch):
+    def forgetful(state, *rest):
+        return next_peak(NO_PEAK, *rest)
+
+    monkeypatch.setattr(scheduler, "next_peak", forgetful)
+    assert is_found()

@@ -2,11 +2,13 @@
 
 import pytest
 
+from duly.config import SchedulingSettings
 from duly.model.queue import Queue
-from duly.model.resources import Resources
-from duly.sim.distributions import Exponential, Uniform
+from duly.model.resources import TIERS, Resources
+from duly.sim.distributions import Constant, Exponential, Uniform
 from duly.sim.report import jain, percentile, shares_over_time
 from duly.sim.task import instant
+from duly.sim.workload import DAY, NodeGroup
 from tests.sim.builders import SLOT, burst, nodes, rate, run, task_class, tenant, workload
 
 VARIED = Uniform(1.0, 3.0)
@@ -102,31 +104,63 @@ class OffPeakStarts:
         pass
 
 
-def diurnal(off_peak):
-    """Return the busy hours of a day, with a third of the work off-peak, or without that.
+BASIC = TIERS["basic"]
+PEAK_FACTOR = 2 * 4.3 / 5.3
+"""Of the mean, if the load at the peak is 4.3 times that of the trough."""
 
-    At the peak, the other work takes two thirds of the fleet. Close to the peak threshold, off-peak
-    tasks that run already would make it wait for some seconds more.
-    """
-    day = {"peak_factor": 1.8, "peak_at": 2 * 3600.0}
+
+def diurnal(off_peak):
+    """Return a day whose mean load fills the fleet to 65 %; without `off_peak`, a third less."""
+    day = {"peak_factor": PEAK_FACTOR, "peak_at": 14 * 3600.0}
+    slots, run_time = 96, 600.0
     classes = [
-        task_class("normal", Exponential(120.0)),
-        task_class("later", Exponential(120.0), queue=Queue.OFF_PEAK, tolerance=10 * 3600),
+        task_class("normal", Exponential(run_time), BASIC),
+        task_class(
+            "later", Exponential(run_time), BASIC, queue=Queue.OFF_PEAK, tolerance=12 * 3600
+        ),
     ]
-    tenants = [tenant(f"tenant-{number}", rate(0.1, **day)) for number in range(3)]
+    total = 0.65 * slots / run_time
+    tenants = [tenant(f"tenant-{number}", rate(total * 2 / 9, **day)) for number in range(3)]
     if off_peak:
-        tenants.append(tenant("patient", rate(0.15, 1, **day)))
-    return workload(tenants, classes, [nodes(8, 12)], duration=4 * 3600.0)
+        tenants.append(tenant("patient", rate(total / 3, 1, **day)))
+    node = NodeGroup(count=6, capacity=Resources().plus(BASIC, 16))
+    return workload(tenants, classes, [node], duration=DAY)
 
 
 def test_off_peak_work_waits_for_quiet_hours_and_delays_nobody():
     observer = OffPeakStarts()
     busy, alone = run(diurnal(True), observer=observer), run(diurnal(False))
-    assert observer.count > 1000 and observer.early == []
+    assert observer.count > 3000 and observer.early == []
     assert busy.recorder.missed_tolerances == alone.recorder.missed_tolerances == 0
     with_off_peak = percentile(waits(busy, classes=[0]), 0.99)
     without = percentile(waits(alone, classes=[0]), 0.99)
     assert with_off_peak <= 1.1 * without + busy.workload.round_interval
+
+
+def test_long_tolerances_wait_for_quiet_hours_until_six_hours_are_left():
+    long = task_class(run_time=Constant(3 * 3600.0), cap=4 * 3600)
+    tenants = [tenant("busy", burst(18)), tenant("patient", burst(4, class_id=1, at=600.0))]
+    simulation = run(workload(tenants, [long, task_class(tolerance=7 * 3600)]))
+    # Two at a time, and each runs for two seconds.
+    assert [round(wait) for wait in waits(simulation, classes=[1])] == [3600, 3600, 3602, 3602]
+
+
+def busy_fleet(scheduling):
+    """Return a fleet that normal tasks fill, and a few urgent ones."""
+    classes = [
+        task_class("normal", Exponential(60.0), BASIC, tolerance=3600),
+        task_class("urgent", Exponential(10.0), BASIC, queue=Queue.URGENT),
+    ]
+    tenants = [tenant("busy", rate(1.2)), tenant("other", rate(0.03, class_id=1))]
+    node = NodeGroup(count=2, capacity=Resources().plus(BASIC, 32))
+    return workload(tenants, classes, [node], 3600.0, scheduling)
+
+
+def test_at_peak_urgent_tasks_start_at_once_in_the_headroom():
+    kept = run(busy_fleet(SchedulingSettings()))
+    none = run(busy_fleet(SchedulingSettings(urgent_headroom=0)))
+    assert percentile(waits(kept, classes=[1]), 0.95) <= kept.workload.round_interval
+    assert percentile(waits(none, classes=[1]), 0.95) > 0.5
 
 
 def test_a_large_task_is_not_starved_by_small_ones():

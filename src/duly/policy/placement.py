@@ -14,10 +14,12 @@ hold until it has ended, at its cap at the latest.
 No tenant gets more than one hold, and no more than a quarter of the nodes that could fit a task
 keep room. Holds are recomputed every round; a node with a hold does not fill up further, and so
 stays the nearest.
+
+At peak, some nodes keep headroom for urgent tasks (`duly.policy.headroom`).
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 
@@ -26,6 +28,7 @@ import msgspec
 from duly.model.node import NodeProfile, Offer
 from duly.model.resources import Resources, format_amount
 from duly.model.shape import Shape
+from duly.policy.headroom import NO_HEADROOM, withhold
 
 NODES_PER_HOLD = 4
 """One of so many nodes may keep room for a task that fits nowhere yet."""
@@ -43,6 +46,7 @@ class Ask(msgspec.Struct, frozen=True):
     may_hold: bool = False
     """Whether a node keeps room for it if it fits nowhere."""
     tenant: int = 0
+    may_use_headroom: bool = False
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -52,40 +56,54 @@ class Placement(msgspec.Struct, frozen=True):
     incarnation: int
 
 
-def place(asks: Sequence[Ask], offers: Sequence[Offer]) -> list[Placement]:
+def place(
+    asks: Sequence[Ask], offers: Sequence[Offer], headroom: Mapping[int, Resources] = NO_HEADROOM
+) -> list[Placement]:
     """Place each task in turn on the best node that can take it.
 
     `asks` come in the order in which tasks are served. A task that fits nowhere is skipped; if
-    it `may_hold`, the node nearest to fitting it keeps room for it.
+    it `may_hold`, the node nearest to fitting it keeps room for it. The `headroom` of nodes, by
+    incarnation, is only for tasks that may use it.
     """
     left = {offer.incarnation_id: offer for offer in offers}
     holds: dict[int, Resources] = {}
     holders: set[int] = set()
-    fitting_nowhere: set[tuple[int, timedelta]] = set()
+    fitting_nowhere: set[tuple[int, timedelta, bool]] = set()
     placements: list[Placement] = []
     served = 0
     while served < len(asks):
         ask = asks[served]
-        shape_and_bound = (ask.shape_id, ask.run_time_bound)
-        best = None if shape_and_bound in fitting_nowhere else _best(ask, left.values(), holds)
+        alike = (ask.shape_id, ask.run_time_bound, ask.may_use_headroom)
+        best = None
+        if alike not in fitting_nowhere:
+            best = _best(ask, _usable(ask, left.values(), headroom), holds)
         if best is not None:
             # A fuller node scores higher, so it stays the best for identical asks.
             limit = _fitting_count(best, ask, holds.get(best.incarnation_id), len(asks) - served)
             identical = _identical_asks(asks, served, limit)
             placements += [Placement(same.task, best.incarnation_id) for same in identical]
+            node = left[best.incarnation_id]
             left[best.incarnation_id] = msgspec.structs.replace(
-                best, free=best.free.plus(ask.shape.needs, -len(identical))
+                node, free=node.free.plus(ask.shape.needs, -len(identical))
             )
             served += len(identical)
             continue
         served += 1
-        fitting_nowhere.add(shape_and_bound)
+        fitting_nowhere.add(alike)
         if not ask.may_hold or ask.tenant in holders:
             continue
-        if (node := _node_to_hold(ask, left.values(), holds)) is not None:
-            holds[node.incarnation_id] = ask.shape.needs
+        usable = _usable(ask, left.values(), headroom)
+        if (holder := _node_to_hold(ask, usable, holds)) is not None:
+            holds[holder.incarnation_id] = ask.shape.needs
             holders.add(ask.tenant)
     return placements
+
+
+def _usable(
+    ask: Ask, offers: Collection[Offer], headroom: Mapping[int, Resources]
+) -> Collection[Offer]:
+    """Return what is free for a task."""
+    return withhold(offers, headroom) if headroom and not ask.may_use_headroom else offers
 
 
 def _node_to_hold(
@@ -122,6 +140,7 @@ def _are_identical(first: Ask, second: Ask) -> bool:
         first.shape_id == second.shape_id
         and first.run_time_bound == second.run_time_bound
         and first.avoid_node == second.avoid_node
+        and first.may_use_headroom == second.may_use_headroom
     )
 
 

@@ -19,12 +19,11 @@ from itertools import islice
 from math import inf
 from typing import Protocol, TypeVar
 
-from duly.model.node import Offer
 from duly.model.queue import BUILT_IN_QUEUES, URGENT_LEVEL, Queue, QueueDefinitions
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.policy.limits import Budget
-from duly.policy.peak import Load
+from duly.policy.peak import Postponement
 from duly.policy.queue_room import UNLIMITED_ROOM, QueueRoom
 
 OUT_OF_SLACK_PRECEDENCE = URGENT_LEVEL + 1
@@ -95,23 +94,23 @@ def queue_of(stored: str | None, slack: timedelta, urgent_slack: timedelta) -> s
 
 
 class Order:
-    """The order of waiting tasks in one round, and which of them wait for off-peak time."""
+    """The order of waiting tasks in one round, and which of them wait for the end of peak time."""
 
     def __init__(
         self,
         queues: Mapping[int, str],
         shapes: Mapping[int, Shape],
-        offers: Iterable[Offer],
         *,
         now: datetime,
         urgent_slack: timedelta,
-        peak_percent: int,
+        postponement: Postponement | None = None,
         definitions: QueueDefinitions = BUILT_IN_QUEUES,
         room: QueueRoom = UNLIMITED_ROOM,
     ) -> None:
-        """Take the `queues` by shape id, if they have one, and the offers of the nodes.
+        """Take the `queues` by shape id, if they have one.
 
-        `room` is what the tasks of each queue may still hold.
+        Without a `postponement`, nothing waits for the end of peak time. `room` is what the tasks of
+        each queue may still hold.
         """
         self._queues = queues
         self._definitions = definitions
@@ -123,14 +122,16 @@ class Order:
         """The sort key of tasks across all queues; the smallest goes first."""
         self._now = now
         self._urgent_until = now + urgent_slack
-        self._peak_percent = peak_percent
-        # With a thousand nodes it takes milliseconds, and only off_peak tasks need it.
-        has_off_peak = not definitions.off_peak.isdisjoint(queues.values())
-        self._load = Load(offers) if has_off_peak else None
+        self._postponement = postponement
+        self.is_peak = postponement is not None and postponement.state.is_peak
+        """Whether the round begins at peak time."""
+        self.has_precedence = self.has_queues or self.is_peak
+        """Whether subqueues may differ in precedence, or have none yet."""
 
     def precedence(self, shape_id: int, start_by: datetime) -> int | None:
         """Return the rank of a subqueue's queue, by the start_by of its head; None: not yet."""
-        if self._load is not None and self.waits_for_off_peak(shape_id, start_by, self._load):
+        postponement = self._postponement
+        if postponement is not None and self.is_postponed(shape_id, start_by, postponement):
             return None
         return self._precedence(shape_id, start_by)
 
@@ -166,8 +167,8 @@ class Order:
 
     def gate(self, budget: Budget | None = None) -> "StartGate":
         """Return the gate of one window, which charges the `budget`."""
-        load = None if self._load is None else self._load.copy()
-        return StartGate(self, load, budget, self._room.copy())
+        postponement = None if self._postponement is None else self._postponement.copy()
+        return StartGate(self, postponement, budget, self._room.copy())
 
     def needs(self, shape_id: int) -> Resources:
         """Return the resources that tasks of a shape need."""
@@ -182,22 +183,31 @@ class Order:
             return URGENT_LEVEL
         return OUT_OF_SLACK_PRECEDENCE + (0 if start_by <= self._urgent_until else level)
 
-    def waits_for_off_peak(self, shape_id: int, start_by: datetime, load: Load) -> bool:
-        """Return True if a task may not start under this load."""
-        is_off_peak = self._queues.get(shape_id) in self._definitions.off_peak
-        if not is_off_peak or start_by <= self._urgent_until:
+    def is_urgent(self, shape_id: int, start_by: datetime) -> bool:
+        """Return True if a task asked to be urgent, or its slack has run out."""
+        return start_by <= self._urgent_until or self._queues.get(shape_id) == Queue.URGENT
+
+    def is_postponed(self, shape_id: int, start_by: datetime, postponement: Postponement) -> bool:
+        """Return True if a task has to wait for the end of peak time."""
+        queue = self._queues.get(shape_id)
+        if queue == Queue.URGENT:
             return False
-        return load.scarcest(self._shapes[shape_id].needs).reaches(self._peak_percent)
+        needs, is_off_peak = self._shapes[shape_id].needs, queue in self._definitions.off_peak
+        return postponement.applies(needs, start_by, is_off_peak=is_off_peak)
 
 
 class StartGate:
-    """Admits tasks to a window while their tenant's limits, queues and off-peak rules allow it."""
+    """Admits tasks to a window while their tenant's limits, queues and peak time allow it."""
 
     def __init__(
-        self, order: Order, load: Load | None, budget: Budget | None, room: QueueRoom
+        self,
+        order: Order,
+        postponement: Postponement | None,
+        budget: Budget | None,
+        room: QueueRoom,
     ) -> None:
         self._order = order
-        self._load = load
+        self._postponement = postponement
         self._budget = budget
         self._room = room
 
@@ -206,16 +216,18 @@ class StartGate:
 
         So have those that follow it in its subqueue, with the same shape and no less slack.
         """
-        load = self._load
-        if load is not None and self._order.waits_for_off_peak(task.shape_id, task.start_by, load):
+        order, postponement = self._order, self._postponement
+        if postponement is not None and order.is_postponed(
+            task.shape_id, task.start_by, postponement
+        ):
             return False
         if not self._room.of(task.shape_id):
             return False
         if self._budget is not None and not self._budget.charge(task.tenant_id, task.shape_id):
             return False
         self._room.charge(task.shape_id)
-        if load is not None:
-            load.add(self._order.needs(task.shape_id))
+        if postponement is not None:
+            postponement.add(order.needs(task.shape_id))
         return True
 
 

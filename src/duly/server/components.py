@@ -213,7 +213,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Components:
         ),
         timekeeper=timekeeper,
         schedules=_schedules(core, occurrences),
-        reservations=Reservations(database, sequencer, server_bus),
+        reservations=Reservations(database, settings.scheduling, sequencer, server_bus),
         plans=Plans(database, server_bus, settings.retention),
         queues=Queues(database, server_bus),
         downstreams=Downstreams(database, server_bus),

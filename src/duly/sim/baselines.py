@@ -6,6 +6,8 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
+from duly.model.resources import Resources
+from duly.policy.headroom import NO_HEADROOM
 from duly.policy.queueing import Order
 from duly.policy.turns import Turn
 from duly.sim.subqueues import SortKey, SubqueueKey
@@ -44,7 +46,11 @@ class GlobalOrder:
 
     def order(self, waiting: Set[int], now: datetime) -> Order:
         """Return an order without queues: holds depend on it."""
-        return Order({}, self._shapes, (), now=now, urgent_slack=timedelta(0), peak_percent=100)
+        return Order({}, self._shapes, now=now, urgent_slack=timedelta(0))
+
+    def headroom(self) -> Mapping[int, Resources]:
+        """Keep none."""
+        return NO_HEADROOM
 
     def window(
         self,

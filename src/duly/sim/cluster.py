@@ -6,13 +6,16 @@ choice is the same, because nodes that are alike differ only in their ids, and t
 """
 
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
+
+import msgspec
 
 from duly.model.node import Offer
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Shape
+from duly.policy import headroom
 from duly.policy.shares import PoolKey, pool_key
 from duly.sim.task import SimTask
 from duly.sim.workload import NodeGroup
@@ -20,6 +23,7 @@ from duly.sim.workload import NodeGroup
 Counts = dict[tuple[int, int], int]
 """Running tasks by tenant and shape."""
 FreeKey = tuple[object, ...]
+UNLIMITED = 2**31
 
 
 class Attempt(NamedTuple):
@@ -81,6 +85,8 @@ class Cluster:
         self._alike: dict[FreeKey, list[Node]] = {}
         """Ready nodes, by group and free resources; each list by id."""
         self._changed: set[Node] = set()
+        self._headroom_slots = 0
+        self._headroom_revision = -1
         self.capacity = NO_RESOURCES
         self.free = NO_RESOURCES
         for number, group in enumerate(groups):
@@ -124,6 +130,45 @@ class Cluster:
         node.is_ready, node.has_crashed = True, False
         self._include(node)
 
+    def headroom(self, percent: int) -> Mapping[int, Resources]:
+        """Return the headroom that nodes keep for urgent tasks, by node."""
+        self._apply()
+        if self._headroom_revision != self.revision:
+            self._headroom_revision = self.revision
+            ready = (node.offer for node in self.nodes.values() if node.is_ready)
+            self._headroom_slots = headroom.slots_to_keep(ready, percent)
+        wanted = self._headroom_slots
+        # Of nodes that are alike, those with the lowest ids are chosen, and each keeps a slot.
+        first = (node for alike in self._alike.values() for node in alike[:wanted])
+        return headroom.keep(
+            (
+                msgspec.structs.replace(node.offer, used=node.capacity.plus(node.free, -1))
+                for node in first
+            ),
+            wanted,
+        )
+
+    def slots_beside(self, kept: Mapping[int, Resources], shape: Shape, limit: int) -> int:
+        """Return how many tasks could be placed now that may not use the headroom."""
+        lost = 0
+        for node_id, resources in kept.items():
+            node = self.nodes[node_id]
+            if real := _slots(shape, node, UNLIMITED):
+                left = node.free.plus(resources, -1)
+                lost += real - left.count_fitting(shape.needs, node.capacity, UNLIMITED)
+        return max(0, self.slots(shape, limit + lost) - lost)
+
+    def could_fit_beside(self, kept: Mapping[int, Resources], shape: Shape) -> bool:
+        """Return True if a node could run a task without its headroom, once it is idle."""
+        return any(
+            node.is_ready
+            and not shape.missing(node.labels)
+            and node.capacity.plus(kept.get(node.id, NO_RESOURCES), -1).count_fitting(
+                shape.needs, node.capacity, 1
+            )
+            for node in self.nodes.values()
+        )
+
     def slots(self, shape: Shape, limit: int) -> int:
         """Return how many tasks of a shape could be placed now, up to `limit`."""
         self._apply()
@@ -135,10 +180,11 @@ class Cluster:
                     return limit
         return count
 
-    def offers(self, wanted: Mapping[int, int]) -> list[Offer]:
+    def offers(self, wanted: Mapping[int, int], kept: Collection[int]) -> list[Offer]:
         """Return offers that are mostly enough for placing so many tasks of each shape.
 
-        If one of the tasks could not be placed on them, all nodes must be considered.
+        If one of the tasks could not be placed on them, all nodes must be considered. Nodes in
+        `kept` keep headroom.
         """
         self._apply()
         shapes = [(self._shapes[shape_id], count) for shape_id, count in wanted.items()]
@@ -148,7 +194,7 @@ class Cluster:
             if nodes[0].free.cpu_milli < least_cpu:
                 continue
             # One more than are needed: tasks may have a node to avoid.
-            needed = 1
+            needed = 1 + len(kept)
             if len(nodes) > 1:
                 for shape, count in shapes:
                     if each := _slots(shape, nodes[0], count):

@@ -10,8 +10,11 @@ from datetime import datetime
 from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
-from duly.model.queue import Queue
+from duly.model.peak import NO_PEAK
+from duly.model.resources import Resources
 from duly.policy import placement, queueing, turns
+from duly.policy.headroom import NO_HEADROOM, SLOT
+from duly.policy.peak import Load, Postponement, next_peak
 from duly.policy.placement import Ask
 from duly.policy.queueing import Order, rank
 from duly.policy.recent_use import RecentUse
@@ -60,6 +63,9 @@ class TurnPolicy(Protocol):
     def order(self, waiting: Set[int], now: datetime) -> Order:
         """Return the order of queues in a round; `waiting` are the shapes that have tasks."""
 
+    def headroom(self) -> Mapping[int, Resources]:
+        """Return what nodes keep for urgent tasks in this round."""
+
     def window(
         self,
         subqueues: Mapping[SubqueueKey, Sequence[SimTask]],
@@ -97,18 +103,25 @@ class Scheduler:
         if not slots:
             return None
         order = self._policy.order(self._waiting.counts.keys(), instant(now))
-        subqueues = self._subqueues(slots, skipped)
-        size = min(self._window_size, sum(slots[shape_id] for _, shape_id in subqueues))
+        headroom = self._policy.headroom()
+        exempt: Set[int] = frozenset()
+        if headroom:
+            slots, exempt = self._without_headroom(slots, headroom, order)
+        subqueues = self._subqueues(slots, skipped, order)
+        if not subqueues:
+            return Round([], [], is_truncated=False)
         candidates = self._hold_candidates(slots, skipped, order)
+        size = min(self._window_size, sum(slots[shape_id] for _, shape_id in subqueues))
         size += len(candidates)
         window = self._policy.window(subqueues | candidates, size, order, now)
-        asked = [*held, *self._asks(window, order)]
-        placements = self._place([ask for _, ask in asked], slots, now)
+        asked = [*held, *self._asks(window, order, exempt)]
+        placements = self._place([ask for _, ask in asked], slots, now, headroom)
         placed = {each.task: each.incarnation for each in placements}
         starts = [Start(task, placed[task.id]) for task, _ in asked if task.id in placed]
         unplaced = [entry for entry in asked if entry[0].id not in placed]
         self._policy.settle(len(window), starts)
-        waiting = sum(self._waiting.counts[shape_id] for shape_id in slots) + len(candidates)
+        shapes = {shape_id for _, shape_id in subqueues}
+        waiting = sum(self._waiting.counts[shape_id] for shape_id in shapes) + len(candidates)
         return Round(starts, unplaced, is_truncated=len(window) == size < waiting)
 
     def _count_slots(self) -> dict[int, int]:
@@ -120,15 +133,43 @@ class Scheduler:
                 slots[shape_id] = fitting
         return slots
 
+    def _without_headroom(
+        self, slots: Mapping[int, int], headroom: Mapping[int, Resources], order: Order
+    ) -> tuple[dict[int, int], Set[int]]:
+        """Return the slots that shapes may use, and which shapes may use the headroom anyway."""
+        usable, exempt = {}, set()
+        for shape_id, real in slots.items():
+            shape = self._shapes[shape_id]
+            count = self._cluster.slots_beside(headroom, shape, real)
+            if count < real:
+                if not count and not self._cluster.could_fit_beside(headroom, shape):
+                    exempt.add(shape_id)
+                    count = real
+                elif self._has_urgent(shape_id, order):
+                    count = real
+            if count:
+                usable[shape_id] = count
+        return usable, exempt
+
+    def _has_urgent(self, shape_id: int, order: Order) -> bool:
+        return any(
+            order.is_urgent(shape_id, head.start_by)
+            for subqueue in self._waiting.by_shape[shape_id].values()
+            for head in subqueue.first(1)
+        )
+
     def _subqueues(
-        self, slots: Mapping[int, int], skipped: Set[SubqueueKey]
+        self, slots: Mapping[int, int], skipped: Set[SubqueueKey], order: Order
     ) -> dict[SubqueueKey, Sequence[SimTask]]:
-        by_shape = self._waiting.by_shape
+        """Return the first tasks of each subqueue that fit, unless they are postponed."""
+        by_shape, may_be_postponed = self._waiting.by_shape, order.is_peak
         return {
-            (tenant_id, shape_id): subqueue.first(count)
+            (tenant_id, shape_id): first
             for shape_id, count in slots.items()
             for tenant_id, subqueue in by_shape[shape_id].items()
             if (tenant_id, shape_id) not in skipped
+            for first in [subqueue.first(count)]
+            if not may_be_postponed or order.precedence(shape_id, first[0].start_by) is not None
         }
 
     def _hold_candidates(
@@ -152,7 +193,9 @@ class Scheduler:
         first = islice(first_of_tenant.values(), MAX_HOLD_CANDIDATES)
         return {key: (head,) for key, head in first}
 
-    def _asks(self, window: Sequence[Turn[SimTask]], order: Order) -> Iterator[tuple[SimTask, Ask]]:
+    def _asks(
+        self, window: Sequence[Turn[SimTask]], order: Order, exempt: Set[int]
+    ) -> Iterator[tuple[SimTask, Ask]]:
         """Yield what to place; a hold is for entitled tasks, or the tenant lowest in recent use."""
         lowest = next((turn.task.tenant_id for turn in window if not turn.is_entitled), None)
         shapes, qualifies = self._shapes, order.qualifies_for_hold
@@ -160,18 +203,36 @@ class Scheduler:
             shape_id, tenant_id = task.shape_id, task.tenant_id
             may_hold = (is_entitled or tenant_id == lowest) and qualifies(task)
             avoid, bound = task.avoid_node_id, task.run_time_bound
-            yield task, Ask(task.id, shape_id, shapes[shape_id], avoid, bound, may_hold, tenant_id)
+            is_urgent = is_entitled and order.is_urgent(shape_id, task.start_by)
+            yield (
+                task,
+                Ask(
+                    task.id,
+                    shape_id,
+                    shapes[shape_id],
+                    avoid,
+                    bound,
+                    may_hold,
+                    tenant_id,
+                    is_urgent or shape_id in exempt,
+                ),
+            )
 
     def _place(
-        self, asks: Sequence[Ask], slots: Mapping[int, int], now: float
+        self,
+        asks: Sequence[Ask],
+        slots: Mapping[int, int],
+        now: float,
+        headroom: Mapping[int, Resources],
     ) -> Sequence[placement.Placement]:
         wanted = Counter(ask.shape_id for ask in asks)
         all_fit = len(wanted) == 1 and len(asks) <= min(slots.get(shape, 0) for shape in wanted)
         if all_fit or not any(ask.may_hold for ask in asks):
-            placements = placement.place(asks, self._cluster.offers(wanted)) if asks else []
+            offers = self._cluster.offers(wanted, headroom.keys()) if asks else []
+            placements = placement.place(asks, offers, headroom)
             if len(placements) == len(asks):
                 return placements
-        return placement.place(asks, self._cluster.all_offers(now))
+        return placement.place(asks, self._cluster.all_offers(now), headroom)
 
 
 class FairTurns:
@@ -190,21 +251,28 @@ class FairTurns:
         self._pools: dict[tuple[PoolKey, tuple[str, ...]], Pool] = {}
         self._pools_revision = -1
         self._has_special_kinds = any(map(has_special_kinds, self._shapes.values()))
+        self.peak = NO_PEAK
         self._shares: Shares | None = None
         """Of the last window; None if only one tenant had tasks."""
 
     def order(self, waiting: Set[int], now: datetime) -> Order:
         """Return the order of queues in a round; `waiting` are the shapes that have tasks."""
-        queues = {shape: self._queues[shape] for shape in self._queues.keys() & waiting}
-        has_off_peak = Queue.OFF_PEAK in queues.values()
+        scheduling = self._workload.scheduling
+        load = Load([self._cluster.fleet_offer])
+        self.peak = next_peak(self.peak, load, scheduling, now)
         return Order(
-            queues,
+            {shape: self._queues[shape] for shape in self._queues.keys() & waiting},
             self._shapes,
-            [self._cluster.fleet_offer] if has_off_peak else (),
             now=now,
-            urgent_slack=self._workload.scheduling.urgent_slack,
-            peak_percent=self._workload.scheduling.peak_percent,
+            urgent_slack=scheduling.urgent_slack,
+            postponement=Postponement(self.peak, load, scheduling, now),
         )
+
+    def headroom(self) -> Mapping[int, Resources]:
+        """Return what nodes keep for urgent tasks in this round."""
+        if self.peak.since_for(SLOT) is None:
+            return NO_HEADROOM
+        return self._cluster.headroom(self._workload.scheduling.urgent_headroom)
 
     def window(
         self,
@@ -260,16 +328,16 @@ class FairTurns:
 
     def _with_tasks_for(self, key: PoolKey, order: Order) -> Set[int]:
         """Return the tenants with tasks for exactly this pool that may start."""
-        backlogged = self._waiting.backlog[key].keys()
-        off_peak = {
+        if not self._waiting.may_be_postponed:
+            return self._waiting.backlog[key].keys()
+        return {
             tenant_id
-            for shape_id, queue in self._queues.items()
-            if queue == Queue.OFF_PEAK and self._pool_of[shape_id] == key
-            for tenant_id, subqueue in self._waiting.by_shape.get(shape_id, {}).items()
+            for shape_id, subqueues in self._waiting.by_shape.items()
+            if self._pool_of[shape_id] == key
+            for tenant_id, subqueue in subqueues.items()
             for head in subqueue.first(1)
             if order.precedence(shape_id, head.start_by) is not None
         }
-        return backlogged | off_peak if off_peak else backlogged
 
     def _pool(self, key: PoolKey) -> Pool:
         if self._pools_revision != self._cluster.revision:

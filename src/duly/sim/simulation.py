@@ -58,7 +58,8 @@ class Simulation:
         self.seed = seed
         self.world = World()
         self.cluster = Cluster(workload.nodes, workload.shapes)
-        self.waiting = Waiting(workload.shapes, _sort_key(policy))
+        scheduling = workload.scheduling
+        self.waiting = Waiting(workload.shapes, _sort_key(policy), scheduling.postpone_slack)
         self.policy = self._policy(policy)
         self.recorder = Recorder(workload)
         self._run_times = RunTimes()
@@ -67,7 +68,8 @@ class Simulation:
         self._scheduler = Scheduler(workload, self.cluster, self.waiting, self.policy)
         self._observer = observer
         self._dice = Random(f"{seed}/retries")  # noqa: S311
-        self._urgent_slack = workload.scheduling.urgent_slack.total_seconds()
+        self._urgent_slack = scheduling.urgent_slack.total_seconds()
+        self._postpone_slack = scheduling.postpone_slack.total_seconds()
         self._off_peak = {
             id_ for id_, shape in workload.shapes.items() if shape.queue == "off_peak"
         }
@@ -105,9 +107,11 @@ class Simulation:
     def _wait(self, task: SimTask) -> None:
         now = self.world.now
         self.waiting.push(task, now)
-        if task.shape_id in self._off_peak:
-            # Nothing else may happen when its slack runs out; a millisecond later than that.
-            due = (task.start_by - EPOCH).total_seconds() - self._urgent_slack + 0.001
+        if task.shape_id in self.waiting.postponable:
+            # Nothing else may happen when it must wait no longer; a millisecond later than that.
+            is_off_peak = task.shape_id in self._off_peak
+            slack = self._urgent_slack if is_off_peak else self._postpone_slack
+            due = (task.start_by - EPOCH).total_seconds() - slack + 0.001
             if due > now:
                 self.world.at(due, _nothing, None)
 
@@ -140,8 +144,8 @@ class Simulation:
         """Return True if another window of this instant may start more tasks."""
         if decided.is_truncated:
             return True
-        # What was chosen and not placed has kept off-peak tasks out of the window.
-        return bool(decided.unplaced) and not self._off_peak.isdisjoint(self.waiting.counts)
+        # What was chosen and not placed has kept postponable tasks out of the window.
+        return bool(decided.unplaced) and self.waiting.may_be_postponed
 
     def _start(self, task: SimTask, node: Node, now: float) -> None:
         self.waiting.remove(task, now)

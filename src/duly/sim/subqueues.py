@@ -2,6 +2,7 @@
 
 from bisect import insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from duly.model.queue import Queue
@@ -58,11 +59,16 @@ class Subqueue:
 class Waiting:
     """All subqueues with waiting tasks."""
 
-    def __init__(self, shapes: Mapping[int, Shape], key: SortKey) -> None:
+    def __init__(
+        self, shapes: Mapping[int, Shape], key: SortKey, postpone_slack: timedelta
+    ) -> None:
         self._shapes = shapes
+        self._postpone_slack = postpone_slack
         self._key = key
         self._pools = {id_: pool_key(shape) for id_, shape in shapes.items()}
         self._off_peak = {id_ for id_, shape in shapes.items() if shape.queue == Queue.OFF_PEAK}
+        self.postponable = set(self._off_peak)
+        """The shapes of tasks that have to wait at peak time."""
         self.by_shape: dict[int, dict[int, Subqueue]] = {}
         """Subqueues that are not empty, by shape and then tenant."""
         self.counts: dict[int, int] = {}
@@ -74,6 +80,11 @@ class Waiting:
         """From when to when each tenant had tasks waiting in a pool without a break."""
         self._tenants: dict[int, int] = {}
         """The number of subqueues of each tenant that has any."""
+
+    @property
+    def may_be_postponed(self) -> bool:
+        """Return True if tasks wait that are postponed at peak time."""
+        return not self.postponable.isdisjoint(self.counts)
 
     @property
     def has_one_tenant(self) -> bool:
@@ -91,6 +102,8 @@ class Waiting:
             self._tenants[tenant_id] = self._tenants.get(tenant_id, 0) + 1
         subqueue.push(task)
         self.counts[shape_id] += 1
+        if task.delay_tolerance > self._postpone_slack:
+            self.postponable.add(shape_id)
         if shape_id not in self._off_peak:
             backlog = self.backlog[self._pools[shape_id]]
             if tenant_id in backlog:

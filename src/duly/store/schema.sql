@@ -1828,7 +1828,8 @@ CREATE TABLE duly.terms (
     term bigint NOT NULL,
     server smallint NOT NULL,
     renewed_at timestamp with time zone NOT NULL,
-    expires_at timestamp with time zone NOT NULL
+    expires_at timestamp with time zone NOT NULL,
+    peak jsonb DEFAULT '{}'::jsonb NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
 

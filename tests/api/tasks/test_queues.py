@@ -75,3 +75,34 @@ async def test_off_peak_work_that_waits_says_how_much_is_in_use(api, agent):
     assert (await api.get(f"/v1/tasks/{quiet}"))["reason"] == reason
     assert await agent.finish(ref)
     assert str((await agent.start()).task) == quiet
+
+
+async def test_at_peak_the_status_tells_since_when_and_what_waits_for_its_end(api, agent, stranger):
+    assert (await api.get("/v1/status"))["peak"] is None
+    await api.submit(resources={"cpu": 3.5})
+    ref = await agent.start()
+    await api.submit(queue="off_peak")
+    patient = (await api.submit(delay_tolerance="12h"))["id"]
+    await stranger.submit(queue="off_peak")
+    # It may start, but does not fit.
+    await api.submit(resources={"cpu": 1})
+    reason = await api.get(f"/v1/tasks/{patient}/why")
+    assert (reason["code"], reason["details"]["off_peak_percent"]) == ("postponed", 70)
+    peak = (await api.get("/v1/status"))["peak"]
+    assert (peak["kinds"], peak["postponed"]) == (["cpu"], 3)
+    assert peak["since"][:19] == reason["details"]["since"][:19]
+    assert (await api.get("/v1/status?tenant=default"))["peak"]["postponed"] == 2
+    assert (await stranger.get("/v1/status"))["peak"] == {**peak, "postponed": 1}
+    assert await agent.finish(ref)
+    await agent.start()
+    assert (await api.get("/v1/status"))["peak"] is None
+
+
+async def test_a_tenant_with_nothing_but_postponed_tasks_has_no_fair_share(api, agent, stranger):
+    await api.submit(resources={"cpu": 3.5})
+    await agent.start()
+    await stranger.submit(queue="off_peak")
+    assert (await api.get("/v1/tenants/acme"))["fair_share"] is None
+    await stranger.submit(resources={"cpu": 2})
+    # What tenants hold that do not compete is not divided.
+    assert (await api.get("/v1/tenants/acme"))["fair_share"] == 0.125

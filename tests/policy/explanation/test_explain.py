@@ -1,11 +1,13 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from duly.model.limits import Limits
 from duly.model.node import Offer
+from duly.model.peak import PeakState
 from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
@@ -17,17 +19,19 @@ from duly.policy.placement import fits
 
 NOW = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)
 HALF = Resources(cpu_milli=500, memory_mb=256)
+PEAK = PeakState({"cpu_milli": NOW - timedelta(hours=2)})
 
 
 def offer(cpu, free=None, *, draining=False, name="a", labels=()):
-    capacity = Resources(cpu_milli=int(cpu * 1000), memory_mb=8192)
-    left = capacity if free is None else Resources(cpu_milli=int(free * 1000), memory_mb=8192)
+    capacity = Resources(cpu_milli=int(cpu * 1000), memory_mb=16_384, disk_mb=65_536)
+    left = capacity if free is None else replace(capacity, cpu_milli=int(free * 1000))
     return Offer(
         node_id=1,
         incarnation_id=1,
         name=name,
         capacity=capacity,
         free=left,
+        used=capacity.plus(left, -1),
         labels=dict(labels),
         draining=draining,
     )
@@ -85,20 +89,53 @@ FAILED = Reason("exit_code", "Exit code 3.")
             facts(
                 offers=[offer(4, 1), offer(4, 0)],
                 queue=Queue.OFF_PEAK,
-                urgent_at=NOW,
-                peak_percent=80,
+                start_by=NOW + timedelta(minutes=1, hours=1),
+                now=NOW,
+                peak=PEAK,
             ),
             "off_peak",
-            "Waiting for quiet hours: 87 % of the CPU of all nodes is in use; off_peak tasks start "
-            "below 80 %, or at 2027-01-31T06:30:00Z.",
+            "It is peak time since 2027-01-31T04:30:00Z: 87 % of the CPU of all nodes is in use; "
+            "off_peak tasks wait until it is 70 % or less, or until 2027-01-31T07:30:00Z.",
         ),
         (
-            facts(offers=[offer(4, 0)], queue=Queue.URGENT, urgent_at=NOW, peak_percent=80),
+            facts(offers=[offer(4, 1)], start_by=NOW + timedelta(hours=7), now=NOW, peak=PEAK),
+            "postponed",
+            "It is peak time since 2027-01-31T04:30:00Z: 75 % of the CPU of all nodes is in use; "
+            "tasks with more than 6 h of slack wait until it is 70 % or less, or until "
+            "2027-01-31T07:30:00Z.",
+        ),
+        (
+            facts(
+                needs=Resources(memory_mb=1),
+                offers=[offer(4, 1)],
+                start_by=NOW + timedelta(hours=7),
+                now=NOW,
+                peak=PEAK,
+            ),
+            "not_its_turn",
+            "There is room for it: it starts in a moment, unless that room is kept for a larger "
+            "task that must start earlier.",
+        ),
+        (
+            facts(offers=[offer(20, 1)], queue=Queue.DELAYABLE, peak=PEAK),
+            "headroom",
+            "It is peak time since 2027-01-31T04:30:00Z, and the room that is left, 5 % of the "
+            "fleet, is kept for urgent tasks of tenants below their fair share. It starts when "
+            "other tasks end, or when it must start within 1 min.",
+        ),
+        (
+            facts(offers=[offer(20, 1)], queue=Queue.URGENT, peak=PEAK),
+            "not_its_turn",
+            "There is room for it: it starts in a moment, unless that room is kept for a larger "
+            "task that must start earlier.",
+        ),
+        (
+            facts(offers=[offer(4, 0)], queue=Queue.URGENT, peak=PEAK),
             "no_capacity",
             "Waiting for 0.5 CPU to become free on node a.",
         ),
         (
-            facts(offers=[offer(4, 1)], queue=Queue.OFF_PEAK, urgent_at=NOW, peak_percent=80),
+            facts(offers=[offer(4, 1)], queue=Queue.OFF_PEAK, start_by=NOW),
             "not_its_turn",
             "There is room for it: it starts in a moment, unless that room is kept for a larger "
             "task that must start earlier.",

@@ -129,7 +129,7 @@ async def test_a_round_waits_for_tasks_that_are_being_stored(lab, node, awaiting
 
 async def test_tasks_that_a_round_has_waited_for_start_no_other_round(lab, node, awaiting):
     async with awaiting(lab.client):
-        lab.components.resource_manager.nudge_for({UNKNOWN})
+        lab.components.resource_manager.nudge_for({UNKNOWN}, lab.clock.now)
     assert not lab.components.resource_manager._nudged.is_set()
 
 

@@ -19,7 +19,8 @@ TENANTS = 12
 @pytest.fixture
 def settings():
     """A small window. Tasks keep their queue when they fail, so that rank alone orders them."""
-    return Settings(scheduling=SchedulingSettings(window=8, promote_retries=False))
+    scheduling = SchedulingSettings(window=8, promote_retries=False, urgent_headroom=0)
+    return Settings(scheduling=scheduling)
 
 
 async def tenants(lab, count):

@@ -4,6 +4,7 @@ The pool are all nodes that take work, whatever their labels. The scheduler divi
 each task in the same way.
 """
 
+from duly.config import SchedulingSettings
 from duly.server.scheduling.standings import Standings, read_standings
 from duly.store.database import Connection
 from duly.store.tasks import subqueues
@@ -28,14 +29,17 @@ class TenantShares:
         return _fraction(self._standings.fair_share(tenant))
 
 
-async def read_shares(conn: Connection, *, with_fair_shares: bool) -> TenantShares:
+async def read_shares(
+    conn: Connection, scheduling: SchedulingSettings, *, with_fair_shares: bool
+) -> TenantShares:
     """Read what runs and what waits, and return the shares of all tenants.
 
-    Fair shares take most of the time, because every tenant's limits are checked for them.
+    Fair shares take most of the time, because every tenant's limits are checked for them. Tasks
+    that are postponed at peak time do not compete.
     """
-    nonempty = (await subqueues.read_nonempty(conn)).keys() if with_fair_shares else set()
+    nonempty = await subqueues.read_nonempty(conn) if with_fair_shares else {}
     tenants = {tenant for tenant, _ in nonempty}
-    return TenantShares(await read_standings(conn, nonempty, tenants))
+    return TenantShares(await read_standings(conn, scheduling, nonempty, tenants))
 
 
 def _fraction(share: float) -> float:

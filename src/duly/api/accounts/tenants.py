@@ -208,8 +208,9 @@ async def _respond(request: Request, tenant_id: int, status: int = 200) -> Respo
 
 async def _with_shares(request: Request, rows: Sequence[tenants.Tenant]) -> list[Tenant]:
     """Return tenants with their shares, which depend on the tasks of all tenants."""
-    async with cross_tenant_connection(components_of(request)) as conn:
-        shares = await read_shares(conn, with_fair_shares=True)
+    components = components_of(request)
+    async with cross_tenant_connection(components) as conn:
+        shares = await read_shares(conn, components.settings.scheduling, with_fair_shares=True)
     return [tenant_response(row, shares) for row in rows]
 
 

@@ -108,6 +108,15 @@ class TenantTasks(msgspec.Struct, frozen=True):
     """Null if no node is ready."""
 
 
+class PeakStatus(msgspec.Struct, frozen=True):
+    """Peak time: since when, of which kinds of resources, and how many tasks wait for its end."""
+
+    since: datetime
+    kinds: list[str]
+    postponed: int
+    """Of the tenants whose tasks are counted, among the 100,000 oldest waiting tasks."""
+
+
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The status of the cluster, and the number of tasks, final ones of the last hours.
 
@@ -130,6 +139,8 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     nodes: NodeCounts | None
     capacity: Amounts | None
     free: Amounts | None
+    peak: PeakStatus | None
+    """Null if it is not peak time."""
     leader: str | None
     time: datetime
     audit: AuditStatus | None

@@ -22,10 +22,11 @@ from duly.api.tasks import task_shapes
 from duly.errors import Unavailable
 from duly.model import drift
 from duly.model.node import NodeStatus
-from duly.model.resources import NO_RESOURCES
+from duly.model.resources import NO_RESOURCES, field_name
 from duly.model.tenant import Scope
 from duly.policy.audit import meaning
 from duly.server.components import Components
+from duly.server.scheduling.peak_time import read_peak
 from duly.store.database import Connection
 from duly.store.fleet import overview
 from duly.store.fleet.overview import LeaderStatus
@@ -97,11 +98,12 @@ async def status(request: Request) -> Response:
             database=None,
             tasks=tasks,
             overdue=await overdue.count(conn, None if all_of_them else credential.tenant_id),
-            tenants=None if counted is None else await _with_shares(conn, counted),
+            tenants=None if counted is None else await _with_shares(conn, components, counted),
             window_hours=WINDOW_HOURS,
             nodes=None,
             capacity=None,
             free=None,
+            peak=await _peak(conn, components, lead, None if all_of_them else credential.tenant_id),
             leader=None,
             time=lead.time,
             audit=None,
@@ -111,10 +113,31 @@ async def status(request: Request) -> Response:
     return as_json(shown)
 
 
+async def _peak(
+    conn: Connection, components: Components, lead: LeaderStatus, tenant_id: int | None
+) -> fleet_shapes.PeakStatus | None:
+    """Return since when it is peak time, and how many tasks of a tenant, or of all, wait for it."""
+    if not lead.peak:
+        return None
+    scheduling = components.settings.scheduling
+    peak = await read_peak(conn, await overview.read_offers(conn), scheduling, lead.time)
+    if not peak.is_peak:
+        return None
+    postponed = await overview.count_postponed(
+        conn,
+        tenant_id,
+        list(peak.since),
+        urgent_slack=scheduling.urgent_slack,
+        postpone_slack=scheduling.postpone_slack,
+    )
+    kinds = sorted(map(field_name, peak.since))
+    return fleet_shapes.PeakStatus(min(peak.since.values()), kinds, postponed)
+
+
 async def _with_shares(
-    conn: Connection, counted: Sequence[all_tenants.TenantTasks]
+    conn: Connection, components: Components, counted: Sequence[all_tenants.TenantTasks]
 ) -> list[fleet_shapes.TenantTasks]:
-    shares = await read_shares(conn, with_fair_shares=False)
+    shares = await read_shares(conn, components.settings.scheduling, with_fair_shares=False)
     return [
         fleet_shapes.TenantTasks(tenant.tenant, tenant.tasks, shares.share(tenant.tenant_id))
         for tenant in counted

@@ -21,13 +21,15 @@ async def add_competition(
 
     `user_id` is its user, if the users of its tenant divide the tenant's fair share.
     """
-    nonempty = (await subqueues.read_nonempty(conn)).keys()
+    nonempty = await subqueues.read_nonempty(conn)
     tenants = {tenant for tenant, _ in nonempty} | {tenant_id}
     is_alone = len(tenants) == 1 and user_id is None
     if is_alone or len(nonempty) > MAX_SUBQUEUES:
         return facts
     shape = Shape(facts.needs, facts.requires, user_id=user_id)
-    standings = await read_standings(conn, nonempty, tenants, shape, competitor=tenant_id)
+    standings = await read_standings(
+        conn, facts.scheduling, nonempty, tenants, shape, competitor=tenant_id
+    )
     if not standings.has_nodes:
         return facts
     return msgspec.structs.replace(

@@ -133,7 +133,8 @@ async def read_task_with_reason(
     facts = facts_of(view, scheduling, ahead=ahead, awaited=awaited, pause=pause)
     if is_waiting:
         async with cross_tenant_connection(components) as conn:
-            facts = (await read_supplies(conn, {tenant_id: [facts]}))[tenant_id].add_to(facts)
+            supplies = await read_supplies(conn, {tenant_id: [facts]}, scheduling)
+            facts = supplies[tenant_id].add_to(facts)
             facts = await add_competition(conn, facts, tenant_id, view.sharing_user_id)
     return view, explain(facts)
 
@@ -155,7 +156,7 @@ async def explain_listed(components: Components, tasks: Sequence[TaskView]) -> d
     if not waiting_by_tenant:
         return reasons
     async with cross_tenant_connection(components) as conn:
-        supplies = await read_supplies(conn, waiting_by_tenant)
+        supplies = await read_supplies(conn, waiting_by_tenant, scheduling)
     offers = next(iter(supplies.values())).offers
     work = sum(len(waiting) for waiting in waiting_by_tenant.values()) * len(offers)
     return reasons | await offload(work, explain_waiting, waiting_by_tenant, supplies)

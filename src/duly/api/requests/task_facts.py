@@ -10,6 +10,7 @@ from duly.model.downstream import Downstream
 from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import AbsentNode, NodeProfile, Offer
 from duly.model.pause import Pause
+from duly.model.peak import PeakState
 from duly.model.queue import QueueDefinitions
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Shape
@@ -24,6 +25,7 @@ from duly.policy.queue_room import held_by_queue
 from duly.policy.queueing import queue_of
 from duly.server.scheduling.downstream_limits import Owner, count_running
 from duly.server.scheduling.limits_cache import count_usage
+from duly.server.scheduling.peak_time import read_peak
 from duly.store.accounts import downstreams
 from duly.store.attempts import leases, quota_fence
 from duly.store.database import Connection
@@ -44,6 +46,7 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
     held_by_queue: Mapping[str, Resources]
     downstreams: Mapping[Owner, tuple[Downstream, int]]
     """The limits of what its tasks call, its own and everyone's, and what runs under them."""
+    peak: PeakState
 
     def add_to(self, facts: Facts) -> Facts:
         """Return the facts of a waiting task with the supply."""
@@ -62,6 +65,7 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
             downstreams=[
                 limit for (_, used), limit in self.downstreams.items() if used in facts.uses
             ],
+            peak=self.peak,
         )
 
 
@@ -105,13 +109,13 @@ def _with_queue(view: TaskView, facts: Facts, scheduling: SchedulingSettings) ->
         facts,
         queue=queue_of(view.queue, slack, scheduling.urgent_slack),
         stored_queue=view.queue,
-        urgent_at=view.start_by - scheduling.urgent_slack,
-        peak_percent=scheduling.peak_percent,
+        start_by=view.start_by,
+        scheduling=scheduling,
     )
 
 
 async def read_supplies(
-    conn: Connection, waiting: Mapping[int, Sequence[Facts]]
+    conn: Connection, waiting: Mapping[int, Sequence[Facts]], scheduling: SchedulingSettings
 ) -> dict[int, Supply]:
     """Read what the waiting tasks of each tenant compete for, in one snapshot for all tenants.
 
@@ -130,6 +134,7 @@ async def read_supplies(
     limits = await _read_downstreams(conn, waiting)
     running = count_running(stock.in_use, shapes)
     absent = [] if _all_fit(waiting.values(), offers) else await nodes.read_absent(conn)
+    peak = await read_peak(conn, offers, scheduling, stock.now)
     return {
         tenant_id: Supply(
             now=stock.now,
@@ -145,6 +150,7 @@ async def read_supplies(
                 for owner, limit in limits.items()
                 if owner[0] in (None, tenant_id)
             },
+            peak=peak,
         )
         for tenant_id in waiting
     }
@@ -181,8 +187,8 @@ def explain_waiting(
     reasons = {}
     for tenant_id, tasks in waiting.items():
         for facts in map(supplies[tenant_id].add_to, tasks):
-            until = facts.urgent_at if facts.is_off_peak else None
-            queues, barred = (facts.queue, facts.stored_queue), limit_in_the_way(facts)
+            queues = facts.queue, facts.stored_queue
+            until, barred = facts.postponed_until, limit_in_the_way(facts)
             rest = msgspec.json.encode((queues, until, barred, facts.downstreams))
             key = _shape_key(facts) + rest
             if key not in shared:

@@ -419,6 +419,14 @@ class TenantTasks(TypedDict):
     share: float | None
 
 
+class Peak(TypedDict):
+    """Peak time: since when, of which kinds of resources, and how many tasks wait for its end."""
+
+    since: str
+    kinds: list[str]
+    postponed: int
+
+
 class Status(TypedDict):
     """An overview of the installation; what concerns all of it is None without the scope admin."""
 
@@ -432,6 +440,7 @@ class Status(TypedDict):
     nodes: NodeCounts | None
     capacity: Amounts | None
     free: Amounts | None
+    peak: Peak | None
     leader: str | None
     time: str
     window_hours: int

@@ -5,10 +5,12 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from duly.config import SchedulingSettings
 from duly.model.downstream import Downstream
 from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import AbsentNode, Offer
 from duly.model.pause import Pause
+from duly.model.peak import NO_PEAK, PeakState
 from duly.model.queue import Queue, QueueDefinition
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Concurrency
@@ -63,9 +65,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Of the stored queue."""
     held_by_queue: Resources = NO_RESOURCES
     """What running tasks of that queue hold, if it has a maximum share."""
-    urgent_at: datetime | None = None
-    """When its slack runs out and it moves to the urgent queue."""
-    peak_percent: int = 100
+    start_by: datetime | None = None
+    peak: PeakState = NO_PEAK
+    scheduling: SchedulingSettings = SchedulingSettings()
     overdue_since: datetime | None = None
     """Its start_by, if it was found to be overdue."""
     delay_tolerance: timedelta = timedelta(0)
@@ -82,3 +84,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return self.queue == Queue.OFF_PEAK or (
             self.definition is not None and self.definition.off_peak
         )
+
+    @property
+    def postponed_until(self) -> datetime | None:
+        """Return until when it may be postponed at peak time; None if it may not."""
+        if self.start_by is None or self.now is None or self.queue == Queue.URGENT:
+            return None
+        scheduling = self.scheduling
+        slack = scheduling.urgent_slack if self.is_off_peak else scheduling.postpone_slack
+        until = self.start_by - slack
+        return until if until > self.now else None

@@ -16,6 +16,8 @@ QUEUEING_CODES = frozenset(
         "downstream_limit",
         "queue_limit",
         "off_peak",
+        "postponed",
+        "headroom",
     }
 )
 """Reasons that end for one task after the other, in the order of the queue."""

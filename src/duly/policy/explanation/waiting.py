@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from duly.model.node import Offer
-from duly.model.requests.allowance import SHORT_NAMES
 from duly.model.resources import field_amount, field_name, format_amount, format_bare_amount
 from duly.model.shape import Shape
 from duly.model.task import Reason
@@ -13,11 +12,10 @@ from duly.policy.explanation.competition import beyond_fair_share
 from duly.policy.explanation.downstreams import at_rate, closed_downstream
 from duly.policy.explanation.facts import Facts
 from duly.policy.explanation.no_fitting_node import no_node_fits
+from duly.policy.explanation.peak_time import explain_headroom, explain_postponement
 from duly.policy.explanation.queue_limits import queue_full, queue_shut
-from duly.policy.explanation.timestamps import timestamp
 from duly.policy.explanation.wait_position import add_next_end
 from duly.policy.limits import RUNNING, BlockingLimit, blocking_limit
-from duly.policy.peak import Load, ResourceShare
 
 SUSPENDED = "Its tenant is suspended, so none of its tasks start. An administrator can resume it."
 
@@ -55,10 +53,8 @@ def explain_waiting(facts: Facts) -> Reason:
         )
     if (full := queue_full(facts)) is not None:
         return full
-    if facts.is_off_peak:
-        share = Load(facts.offers).scarcest(facts.needs)
-        if share.reaches(facts.peak_percent):
-            return _off_peak(facts, share)
+    if (postponed := explain_postponement(facts)) is not None:
+        return postponed
     if facts.competition is not None and facts.competition.puts_others_first:
         return beyond_fair_share(facts.competition, facts.ahead)
     if facts.user_competition is not None and facts.user_competition.puts_others_first:
@@ -67,6 +63,8 @@ def explain_waiting(facts: Facts) -> Reason:
         return add_next_end(_no_room(facts, taking), taking, facts.now)
     if (limited := at_rate(facts)) is not None:
         return limited
+    if (headroom := explain_headroom(facts, shape, taking)) is not None:
+        return headroom
     if facts.ahead:
         return Reason(
             "not_its_turn",
@@ -151,19 +149,4 @@ def _no_room(facts: Facts, taking: Sequence[Offer]) -> Reason:
         "no_capacity",
         f"Waiting for {wanted} to become free on {where}.",
         {"kinds": sorted(map(field_name, short)), "nodes": len(taking)},
-    )
-
-
-def _off_peak(facts: Facts, share: ResourceShare) -> Reason:
-    kind, used, peak = (
-        SHORT_NAMES.get(share.kind, share.kind),
-        int(share.percent),
-        facts.peak_percent,
-    )
-    until = None if facts.urgent_at is None else timestamp(facts.urgent_at)
-    return Reason(
-        "off_peak",
-        f"Waiting for quiet hours: {used} % of the {'CPU' if kind == 'cpu' else kind} of all nodes "
-        f"is in use; off_peak tasks start below {peak} %" + (f", or at {until}." if until else "."),
-        {"kind": kind, "used_percent": used, "peak_percent": peak, "until": until},
     )

@@ -4,7 +4,7 @@ Recent use is kept in the leader's memory only. A new leader begins without it, 
 divides the fleet by what tenants hold alone.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import timedelta
 
 from duly.model.node import Offer
@@ -56,10 +56,12 @@ class FairShares:
         waiting: Mapping[int, Set[int]],
         placeable: Set[int],
         weights: Mapping[int, int],
+        is_postponed: Callable[[SubqueueKey], bool] | None = None,
     ) -> Shares:
         """Return the shares of the pools in which the `placeable` shapes may run.
 
-        `waiting` has the shapes of every tenant's waiting tasks.
+        `waiting` has the shapes of every tenant's waiting tasks. Those that are postponed at peak
+        time do not compete.
         """
         now = snapshot.now.timestamp()
         self._forget(now)
@@ -67,13 +69,13 @@ class FairShares:
         kinds = self._kinds(snapshot, shapes, waiting)
         keys = {shape: pool_key(shapes[shape]) for shape in placeable}
         pools = {key: Pool(dict(key), offers, kinds) for key in set(keys.values())}
-        competitors = self._competitors(waiting, keys, pools, weights)
+        competitors = self._competitors(waiting, keys, pools, weights, is_postponed)
         shares = {
             key: self._pool_shares(key, pool, snapshot, shapes, weights, competitors[key], now)
             for key, pool in pools.items()
         }
         by_shape = {shape: shares[key] for shape, key in keys.items()}
-        users = self._user_shares(shares, keys, snapshot, shapes, waiting, now)
+        users = self._user_shares(shares, keys, snapshot, shapes, waiting, now, is_postponed)
         return Shares(by_shape, shapes, now, users)
 
     def _user_shares(
@@ -84,6 +86,7 @@ class FairShares:
         shapes: Mapping[int, Shape],
         waiting: Mapping[int, Set[int]],
         now: float,
+        is_postponed: Callable[[SubqueueKey], bool] | None,
     ) -> dict[tuple[int, PoolShares], PoolShares]:
         """Return how the users of tenants that asked for it divide their tenant's fair share."""
         if not self.shared_by_users:
@@ -92,7 +95,8 @@ class FairShares:
         for tenant, theirs in waiting.items():
             if not theirs.isdisjoint(self.shared_by_users):
                 for shape in theirs & keys.keys():
-                    users.setdefault((tenant, keys[shape]), set()).add(user_of(shapes[shape]))
+                    if is_postponed is None or not is_postponed((tenant, shape)):
+                        users.setdefault((tenant, keys[shape]), set()).add(user_of(shapes[shape]))
         shares = {}
         for (tenant, key), competing in users.items():
             pool = pools[key]
@@ -136,6 +140,7 @@ class FairShares:
         keys: Mapping[int, PoolKey],
         pools: Mapping[PoolKey, Pool],
         weights: Mapping[int, int],
+        is_postponed: Callable[[SubqueueKey], bool] | None,
     ) -> Mapping[PoolKey, Competitors]:
         """Return who competes for each pool; with thousands of tenants not counted every round."""
         if self._count_cycle.is_due or not self._counted.keys() >= pools.keys():
@@ -143,7 +148,8 @@ class FairShares:
                 tenants: dict[PoolKey, set[int]] = {key: set() for key in pools}
                 for tenant, theirs in waiting.items():
                     for shape in theirs & keys.keys():
-                        tenants[keys[shape]].add(tenant)
+                        if is_postponed is None or not is_postponed((tenant, shape)):
+                            tenants[keys[shape]].add(tenant)
                 self._counted = {
                     key: Competitors(competing_for(key, pools, tenants), weights) for key in pools
                 }

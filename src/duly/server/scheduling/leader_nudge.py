@@ -88,7 +88,7 @@ class LeaderNudge:
             keys_of_heads = {(head.tenant_id, head.shape_id) for head in heads}
             self._prioritizer.mark_ready((key, start_by) for key in keys - keys_of_heads)
             self._prioritizer.add_stored(heads)
-            self._resource_manager.nudge_for({shape for _, shape in keys})
+            self._resource_manager.nudge_for({shape for _, shape in keys}, start_by)
         if due:
             self._queue_manager.nudge()
 

@@ -29,6 +29,7 @@ from duly.server.duty_cycle import DutyCycle
 from duly.server.scheduling.cursors import Cursors
 from duly.server.scheduling.just_stored import JustStored
 from duly.server.scheduling.ready_queues import ReadyQueues
+from duly.server.scheduling.slot_counter import FITS_LATER, FITS_NEVER
 from duly.server.scheduling.window_reader import WindowReader
 from duly.store.database import Connection
 from duly.store.tasks import subqueues
@@ -48,10 +49,8 @@ TASKS_PER_SPARE_SUBQUEUE = 8
 SUBQUEUES_PER_TENANT = 4
 """Selected at most of a tenant whose turn comes by its recent use, so that others follow."""
 
-FITS_LATER = 0
-"""Slots of a shape that fits on a node once other tasks have ended there."""
-FITS_NEVER = -1
-"""Slots of a shape that fits on no node, even an idle one."""
+MAX_URGENT_SUBQUEUES = 32
+"""Examined for urgent tasks that may use the headroom."""
 
 
 class Prioritizer:
@@ -160,6 +159,22 @@ class Prioritizer:
         """Return the shapes of every tenant's waiting tasks, except where it is at its limits."""
         return self._ready_queues.shapes_by_tenant()
 
+    def is_postponed(self, key: SubqueueKey, order: Order) -> bool:
+        """Return True if all tasks of a subqueue wait for the end of peak time."""
+        return order.precedence(key[1], self._ready_queues.start_by(key)) is None
+
+    def urgent_shapes(
+        self, slots: Mapping[int, int], budget: Budget, order: Order, shares: Shares | None
+    ) -> set[int]:
+        """Return the shapes of urgent tasks to which their tenants are entitled.
+
+        Urgent tasks come first, so that only the first subqueues are examined.
+        """
+        shapes = [shape for shape, count in slots.items() if count >= FITS_LATER]
+        accepts = None if shares is None else shares.is_entitled
+        first = self._ready_queues.peek(shapes, MAX_URGENT_SUBQUEUES, budget, order, accepts)
+        return {shape for (_, shape), start_by in first.items() if order.is_urgent(shape, start_by)}
+
     async def select_window(
         self,
         conn: Connection,
@@ -211,7 +226,7 @@ class Prioritizer:
         shares: Shares | None,
     ) -> tuple[dict[SubqueueKey, datetime], Mapping[SubqueueKey, datetime]]:
         """Pop the subqueues for a window; return them, and the first that is left out."""
-        queue_order = order if order.has_queues else None
+        queue_order = order if order.has_precedence else None
         count = min(
             self._settings.window,
             max(size + size // TASKS_PER_SPARE_SUBQUEUE, MIN_SUBQUEUES_PER_ROUND),
@@ -236,7 +251,7 @@ class Prioritizer:
         Returns the first subqueue with an entitled task that is left out.
         """
         ready = self._ready_queues
-        queue_order = order if order.has_queues else None
+        queue_order = order if order.has_precedence else None
         small = [shape for shape in shapes if shares.may_entitle(shape)]
         self._selected = ready.pop(small, count, budget, queue_order, shares.is_entitled)
         if len(self._selected) == count:

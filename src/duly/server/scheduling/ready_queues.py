@@ -126,6 +126,10 @@ class ReadyQueues:
         """Return True if a subqueue is indexed, parked or not."""
         return key in self._ready or key in self._parked
 
+    def start_by(self, key: SubqueueKey) -> datetime:
+        """Return the lower bound of the start_by of a subqueue that is not parked."""
+        return self._ready[key][0]
+
     def items(self) -> Iterable[tuple[SubqueueKey, datetime]]:
         """Return the key and the start_by of every subqueue that is not parked."""
         return ((key, start_by) for key, (start_by, _) in self._ready.items())

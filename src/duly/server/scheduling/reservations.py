@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from duly.config import SchedulingSettings
 from duly.errors import Conflict, LimitExceeded, NotFound
 from duly.model.node import Offer
 from duly.model.requests.allowance import check_resources
@@ -39,8 +40,15 @@ SUBJECT = "the reservation"
 class Reservations:
     """Creates, changes and releases reservations."""
 
-    def __init__(self, database: Database, sequencer: Sequencer, server_bus: ServerBus) -> None:
+    def __init__(
+        self,
+        database: Database,
+        scheduling: SchedulingSettings,
+        sequencer: Sequencer,
+        server_bus: ServerBus,
+    ) -> None:
         self._database = database
+        self._scheduling = scheduling
         self._sequencer = sequencer
         self._server_bus = server_bus
 
@@ -62,7 +70,7 @@ class Reservations:
                     for offer in await overview.read_offers(conn)
                     if node_id in (None, offer.node_id) and offer.node_id not in tried
                 ]
-                await _check_fair_share(conn, credential.tenant_id, shape)
+                await _check_fair_share(conn, self._scheduling, credential.tenant_id, shape)
             chosen = _choose(shape, offers)
             reservation = Reservation(self._sequencer.mint(), chosen, resources, expires_at)
             async with self._database.transaction(ConnectionClass.CLIENT) as conn:
@@ -99,7 +107,7 @@ class Reservations:
             if any(amount for _, amount in growth.needs.items()):
                 check_resources(new.resources, credential.plan, SUBJECT)
                 await _check_limits(conn, credential, growth)
-                await _check_fair_share(conn, credential.tenant_id, growth)
+                await _check_fair_share(conn, self._scheduling, credential.tenant_id, growth)
                 if not await _lock_and_check_fit(conn, old.node_id, growth):
                     raise Conflict(
                         "The node of the reservation has too little free capacity for this change."
@@ -157,13 +165,17 @@ async def _check_limits(conn: Connection, credential: Credential, shape: Shape) 
         )
 
 
-async def _check_fair_share(conn: Connection, tenant: int, shape: Shape) -> None:
+async def _check_fair_share(
+    conn: Connection, scheduling: SchedulingSettings, tenant: int, shape: Shape
+) -> None:
     """Refuse a reservation beyond the tenant's fair share while others wait for theirs."""
-    nonempty = (await subqueues.read_nonempty(conn)).keys()
+    nonempty = await subqueues.read_nonempty(conn)
     tenants = {other for other, _ in nonempty}
     if tenants <= {tenant}:
         return
-    standings = await read_standings(conn, nonempty, tenants | {tenant}, shape, competitor=tenant)
+    standings = await read_standings(
+        conn, scheduling, nonempty, tenants | {tenant}, shape, competitor=tenant
+    )
     others = standings.entitled_tenants() - {tenant}
     if others and not standings.is_entitled(tenant):
         raise Conflict(

@@ -9,14 +9,17 @@ Decision: docs/adr/0010-scheduling-rounds.md.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import msgspec
 
 from duly import telemetry, timers
 from duly.config import Settings
 from duly.model.node import Offer
+from duly.model.queue import Queue
 from duly.model.shape import Shape
 from duly.policy import placement
 from duly.policy.placement import Ask, Placement
@@ -32,9 +35,11 @@ from duly.server.scheduling.downstream_limits import DownstreamLimits
 from duly.server.scheduling.fair_shares import FairShares
 from duly.server.scheduling.limits_cache import LimitsCache, queue_room
 from duly.server.scheduling.node_health import NodeHealth
-from duly.server.scheduling.prioritizer import FITS_LATER, FITS_NEVER, Prioritizer
+from duly.server.scheduling.peak_monitor import PeakMonitor
+from duly.server.scheduling.prioritizer import Prioritizer
 from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
 from duly.server.scheduling.running_index import RunningIndex
+from duly.server.scheduling.slot_counter import FITS_LATER, FITS_NEVER, SlotCounter
 from duly.server.scheduling.unplaceable import Unplaceable
 from duly.server.service import Service
 from duly.store.attempts import leases
@@ -44,6 +49,7 @@ from duly.store.fleet.fleet_snapshot import FleetSnapshot, QuotaFence
 from duly.store.fleet.servers import Term
 from duly.store.tasks.subqueues import Head
 
+NO_HEADROOM_UNTIL = datetime.min.replace(tzinfo=UTC)
 STORE_WAIT_TIMEOUT = timedelta(milliseconds=20)
 """How long a round without waiting tasks waits for tasks that are being stored."""
 
@@ -76,6 +82,9 @@ class ResourceManager(Service):
         self._fair_shares = FairShares()
         self._full_shapes: Set[int] = frozenset()
         """The shapes for which the last round found no slot."""
+        self._headroom_until = NO_HEADROOM_UNTIL
+        """For tasks that must start until then, the last round had headroom besides."""
+        self._peak_monitor = PeakMonitor(settings.scheduling)
         self._running_index = RunningIndex(settings.database.statement_timeout)
         self._leadership: tuple[Term | None, float] | None = None
         """The last round's term, and since when this server led in it without a gap."""
@@ -104,13 +113,13 @@ class ResourceManager(Service):
             self._expected_tenants.update(tenant for tenant, _ in keys)
             super().nudge()
 
-    def nudge_for(self, shapes: Set[int]) -> None:
+    def nudge_for(self, shapes: Set[int], start_by: datetime) -> None:
         """Start a round for new tasks, unless the last one found no slot and nothing ended since.
 
         While the fleet is full, submits come by the thousand, and a round for each would be in
-        vain.
+        vain. None of the tasks has to start before `start_by`.
         """
-        if shapes <= self._full_shapes:
+        if shapes <= self._full_shapes and start_by > self._headroom_until:
             return
         if self._is_waiting_for_tasks:
             self._tasks_stored.set()
@@ -151,6 +160,7 @@ class ResourceManager(Service):
         async with self._database.connection() as conn:
             expected, self._expected_tenants = self._expected_tenants, set()
             shapes = set(await self._prioritizer.waiting_shapes(conn))
+            await self._peak_monitor.sync(conn, term)
             if not shapes and not expected:
                 self._unplaceable.set_suspects({})
                 return False
@@ -173,26 +183,31 @@ class ResourceManager(Service):
             if not shared and self._are_shared_by_users(shapes):
                 return True
             room = queue_room(self._limits.queues, snapshot, offers, self._shapes)
-            fitting = self._count_slots(shapes, offers)
+            self._peak_monitor.observe(offers, snapshot.now)
+            headroom = self._peak_monitor.headroom
+            counter = SlotCounter(
+                self._shapes, self._kinds, offers, headroom, window=self._settings.scheduling.window
+            )
+            fitting = counter.count(shapes)
             slots = room.bound(fitting)
-            self._full_shapes = {
-                shape
-                for shape in fitting
-                if slots.get(shape, FITS_LATER) <= FITS_LATER and shape in self._shapes
-            }
+            self._remember_full_shapes(fitting, slots, snapshot.now)
             budget = self._limits.budget(snapshot, counted, self._shapes)
             await self._downstreams.limit(
                 conn, snapshot, self._shapes, slots, budget, self._limits.weights
             )
-            order = self._order(shapes, offers, snapshot, room)
-            shares = self._shares(snapshot, offers, slots) if shared else None
+            order = self._order(shapes, snapshot.now, room)
+            shares = self._shares(snapshot, offers, slots, order) if shared else None
+            if headroom:
+                urgent = self._prioritizer.urgent_shapes(slots, budget, order, shares)
+                slots = {**slots, **room.bound(counter.count_with_headroom(urgent))}
             turns = await self._prioritizer.select_window(conn, slots, budget, order, shares)
             window = [turn.task for turn in turns]
-            asks = self._asks(turns, order)
-            placements = placement.place(asks, offers)
+            asks = self._asks(turns, order, counter.exempt)
+            placements = placement.place(asks, offers, headroom)
             leased = await self._lease(
                 conn, term, placements, window, offers, snapshot.fence, counted, room
             )
+        self._count_leased(leased, window, snapshot.now)
         if shares is not None:
             placed = {head.id: (head.tenant_id, head.shape_id) for head in window}
             fair_shares.settle(shares, len(window), [placed[lease.id] for lease in leased])
@@ -304,58 +319,61 @@ class ResourceManager(Service):
         self._fair_shares.examine(self._shapes)
         return not shapes.isdisjoint(self._fair_shares.shared_by_users)
 
-    def _count_slots(self, shapes: Iterable[int], offers: Sequence[Offer]) -> dict[int, int]:
-        """Return how many tasks of each shape fit, computed once for shapes of one kind.
+    def _remember_full_shapes(
+        self, shapes: Iterable[int], slots: Mapping[int, int], now: datetime
+    ) -> None:
+        """Remember for which shapes there is no slot, until something ends."""
+        full = {
+            shape
+            for shape in shapes
+            if slots.get(shape, FITS_LATER) <= FITS_LATER and shape in self._shapes
+        }
+        self._headroom_until = NO_HEADROOM_UNTIL
+        if self._peak_monitor.headroom:
+            self._headroom_until = now + self._settings.scheduling.urgent_slack
+            full = {shape for shape in full if self._queues.get(shape) != Queue.URGENT}
+        self._full_shapes = full
 
-        A shape that was added during this round is not loaded yet, and counts as fitting nowhere
-        until the next round.
-        """
-        # More than two windows is as good as any number.
-        most = 2 * self._settings.scheduling.window
-        slots_of_kind: dict[str, int] = {}
-        slots = {}
-        for shape_id in shapes:
-            if (shape := self._shapes.get(shape_id)) is None:
-                slots[shape_id] = FITS_NEVER
-                continue
-            kind = self._kinds[shape_id]
-            if kind not in slots_of_kind:
-                slots_of_kind[kind] = _count_slots(shape, offers, most)
-            slots[shape_id] = slots_of_kind[kind]
-        return slots
+    def _count_leased(self, leased: Sequence[Lease], window: Sequence[Head], now: datetime) -> None:
+        if leased:
+            ids = {lease.id for lease in leased}
+            count = Counter(head.shape_id for head in window if head.id in ids)
+            needs = ((self._shapes[shape].needs, times) for shape, times in count.items())
+            self._peak_monitor.add_leased(needs, now)
 
-    def _order(
-        self,
-        shapes: Set[int],
-        offers: Sequence[Offer],
-        snapshot: FleetSnapshot,
-        room: QueueRoom,
-    ) -> Order:
-        scheduling = self._settings.scheduling
+    def _order(self, shapes: Set[int], now: datetime, room: QueueRoom) -> Order:
         return Order(
             {shape: self._queues[shape] for shape in self._queues.keys() & shapes},
             self._shapes,
-            offers,
-            now=snapshot.now,
-            urgent_slack=scheduling.urgent_slack,
-            peak_percent=scheduling.peak_percent,
+            now=now,
+            urgent_slack=self._settings.scheduling.urgent_slack,
+            postponement=self._peak_monitor.postponement(now),
             definitions=self._limits.queues,
             room=room,
         )
 
     def _shares(
-        self, snapshot: FleetSnapshot, offers: Sequence[Offer], slots: Mapping[int, int]
+        self,
+        snapshot: FleetSnapshot,
+        offers: Sequence[Offer],
+        slots: Mapping[int, int],
+        order: Order,
     ) -> Shares:
-        placeable = {shape for shape, count in slots.items() if count >= FITS_LATER}
-        waiting = self._prioritizer.shapes_by_tenant
         return self._fair_shares.of_round(
-            snapshot, offers, self._shapes, waiting, placeable, self._limits.weights
+            snapshot,
+            offers,
+            self._shapes,
+            self._prioritizer.shapes_by_tenant,
+            {shape for shape, count in slots.items() if count >= FITS_LATER},
+            self._limits.weights,
+            partial(self._prioritizer.is_postponed, order=order) if order.is_peak else None,
         )
 
-    def _asks(self, turns: Sequence[Turn[Head]], order: Order) -> list[Ask]:
+    def _asks(self, turns: Sequence[Turn[Head]], order: Order, exempt: Set[int]) -> list[Ask]:
         """Return what to place, in the order of turns.
 
-        A hold is for entitled tasks, or for the tenant lowest in recent use.
+        A hold is for entitled tasks, or for the tenant lowest in recent use. Headroom is for
+        entitled urgent tasks, and the shapes in `exempt`.
         """
         lowest = next((turn.task.tenant_id for turn in turns if not turn.is_entitled), None)
         return [
@@ -367,6 +385,8 @@ class ResourceManager(Service):
                 head.run_time_bound,
                 (is_entitled or head.tenant_id == lowest) and order.qualifies_for_hold(head),
                 head.tenant_id,
+                (is_entitled and order.is_urgent(head.shape_id, head.start_by))
+                or head.shape_id in exempt,
             )
             for head, is_entitled in turns
         ]
@@ -416,9 +436,3 @@ class ResourceManager(Service):
             calling.pop(lease.id, None)
         self._downstreams.refund(calling.values(), self._shapes)
         return leased
-
-
-def _count_slots(shape: Shape, offers: Sequence[Offer], most: int) -> int:
-    if slots := placement.placeable_count(shape, offers, most):
-        return slots
-    return FITS_LATER if any(placement.could_fit(shape, offer) for offer in offers) else FITS_NEVER

@@ -5,10 +5,13 @@ use is known to the leader alone; it decides between tenants beyond their fair s
 """
 
 from collections.abc import Collection, Mapping, Set
+from datetime import datetime
 
 import msgspec
 
+from duly.config import SchedulingSettings
 from duly.model.node import NodeProfile, Offer
+from duly.model.peak import NO_PEAK, PeakState
 from duly.model.resources import NO_RESOURCES
 from duly.model.shape import Shape
 from duly.policy import placement
@@ -19,10 +22,11 @@ from duly.policy.turns import Shares, SubqueueKey, user_of
 from duly.server.offload import offload
 from duly.server.scheduling.fair_shares import FairShares
 from duly.server.scheduling.limits_cache import count_usage, queue_room
+from duly.server.scheduling.peak_time import order_at
 from duly.store.attempts import leases, quota_fence
 from duly.store.attempts.quota_fence import TenantLimits
 from duly.store.database import Connection
-from duly.store.fleet import fleet_snapshot
+from duly.store.fleet import fleet_snapshot, servers
 from duly.store.fleet.fleet_snapshot import FleetSnapshot
 
 ASKED_SHAPE = -1
@@ -83,7 +87,8 @@ class Standings(msgspec.Struct, frozen=True):
 
 async def read_standings(
     conn: Connection,
-    nonempty: Collection[SubqueueKey],
+    scheduling: SchedulingSettings,
+    nonempty: Mapping[SubqueueKey, datetime],
     tenants: Set[int],
     shape: Shape = ANY_NODE,
     *,
@@ -91,26 +96,38 @@ async def read_standings(
 ) -> Standings:
     """Read what runs, and return the shares of the pool of `shape`.
 
-    `nonempty` are the subqueues with waiting tasks; those of `tenants` compete if their limits
-    allow it. The tenant `competitor` competes in any case.
+    `nonempty` are the subqueues with waiting tasks, with their earliest start_by; those of
+    `tenants` compete if their limits allow it and they are not postponed at peak time. The tenant
+    `competitor` competes in any case.
     """
     snapshot = await fleet_snapshot.read_snapshot(conn, tenants=None)
     granted = await quota_fence.read_limits(conn, tenants)
     ids = snapshot.shapes | {shape_id for _, shape_id in nonempty}
     shapes = dict(await leases.read_shapes(conn, sorted(ids)))
     shapes[ASKED_SHAPE] = shape
+    stored = await servers.read_peak(conn) if nonempty else NO_PEAK
     work = len(snapshot.in_use) + len(nonempty)
-    return await offload(work, _divide, snapshot, shapes, nonempty, granted, competitor)
+    return await offload(
+        work, _divide, snapshot, shapes, nonempty, granted, competitor, scheduling, stored
+    )
 
 
 def _divide(
     snapshot: FleetSnapshot,
     shapes: Mapping[int, Shape],
-    nonempty: Collection[SubqueueKey],
+    start_bys: Mapping[SubqueueKey, datetime],
     granted: TenantLimits,
     competitor: int | None,
+    scheduling: SchedulingSettings,
+    stored: PeakState,
 ) -> Standings:
     offers = snapshot.free(shapes)
+    order = order_at(stored, shapes, granted.queues, offers, scheduling, snapshot.now)
+    nonempty = [
+        (tenant, shape)
+        for (tenant, shape), start_by in start_bys.items()
+        if shape in shapes and order.precedence(shape, start_by) is not None
+    ]
     placeable = _placeable({shape for _, shape in nonempty} & shapes.keys(), shapes, offers)
     room = queue_room(granted.queues, snapshot, offers, shapes)
     waiting = _startable(snapshot, shapes, nonempty, granted, placeable, room)

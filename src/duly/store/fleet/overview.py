@@ -4,6 +4,7 @@ Counts are exact up to a bound, which caps their cost. A node's usage is derived
 in the same way as for placement.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import asyncpg
@@ -57,11 +58,13 @@ class LiveCounts(msgspec.Struct, frozen=True):
 
 
 class LeaderStatus(msgspec.Struct, frozen=True):
-    """PostgreSQL's time and version, and the leader."""
+    """PostgreSQL's time and version, the leader, and what it has stored of peak time."""
 
     time: datetime
     version: str
     leader: str | None
+    peak: dict[str, datetime]
+    """The kinds of resources at peak, each with the time since when."""
 
 
 class Duty(msgspec.Struct, frozen=True):
@@ -168,6 +171,21 @@ async def count_tasks(conn: Connection, tenant_id: int, *, window: timedelta) ->
     now: datetime = await conn.fetchval("select duly.now()")
     row = await conn.fetchrow(SQL["count_tasks"], tenant_id, now - window)
     return msgspec.convert(dict(row or {}), TaskCounts)
+
+
+async def count_postponed(
+    conn: Connection,
+    tenant_id: int | None,
+    kinds: Sequence[str],
+    *,
+    urgent_slack: timedelta,
+    postpone_slack: timedelta,
+) -> int:
+    """Count the tasks of a tenant, or of all, that wait for the end of peak time of some kinds."""
+    count: int = await conn.fetchval(
+        SQL["count_postponed"], tenant_id, kinds, urgent_slack, postpone_slack
+    )
+    return count
 
 
 async def count_live(conn: Connection) -> LiveCounts:

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.errors import NotLeading, Unavailable
+from duly.model.peak import NO_PEAK, PeakState
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("servers.sql")
@@ -96,3 +97,15 @@ async def hold(conn: Connection, term: Term) -> None:
     """Hold `term` until this transaction ends; raises NotLeading when it is over."""
     if not await conn.fetchval(SQL["hold_term"], SCHEDULING, term.number, term.server):
         raise NotLeading("This server's term is over.")
+
+
+async def read_peak(conn: Connection) -> PeakState:
+    """Return the peak state that the leader has stored."""
+    since = await conn.fetchval(SQL["read_peak"], SCHEDULING)
+    return msgspec.convert({"since": since}, PeakState) if since else NO_PEAK
+
+
+async def store_peak(conn: Connection, term: Term, peak: PeakState) -> None:
+    """Store the leader's peak state, unless its term is over."""
+    since = msgspec.to_builtins(peak.since)
+    await conn.execute(SQL["store_peak"], SCHEDULING, term.number, term.server, since)

@@ -61,6 +61,25 @@ select later.scheduled, later.blocked, later.paused,
            and newest.finished_at >= $2
        ) as ended
 
+-- name: count_postponed
+-- Count the tasks that wait for the end of peak time, among the 100,000 oldest waiting ones.
+--   $1 tenant_id, or null for all, $2 kinds of resources at peak, $3 the slack up to which off_peak
+--   tasks wait, $4 that of all others
+select count(*)
+  from (
+        select shape_id, start_by - duly.now() as slack
+          from live
+         where status = 'waiting'
+           and ($1::int is null or tenant_id = $1)
+         order by id
+         limit 100000
+       ) as counted
+  join shapes s on s.id = counted.shape_id
+  left join queues q on q.name = s.queue
+ where s.queue is distinct from 'urgent'
+   and counted.slack > case when q.off_peak then $3::interval else $4::interval end
+   and (s.needs ?| $2::text[] or s.needs -> 'extra' ?| $2::text[])
+
 -- name: count_live
 -- Count the waiting, running and scheduled tasks of all tenants, each up to 100,000, for the
 -- metrics.
@@ -72,14 +91,15 @@ select (select count(*) from (select 1 from live where status = 'waiting' limit 
        as scheduled
 
 -- name: read_leader
--- Return the time, the version of PostgreSQL, and the leader, if there is one.
+-- Return the time, the version of PostgreSQL, the leader, if there is one, and the peak state that
+-- was stored last.
 --   $1 duty
-select duly.now() as time,
+select clock.now as time,
        current_setting('server_version') as version,
-       (select 'server-' || t.server
-          from terms t
-         where t.duty = $1
-           and t.expires_at > duly.now()) as leader
+       case when t.expires_at > clock.now then 'server-' || t.server end as leader,
+       coalesce(t.peak, '{}') as peak
+  from (select duly.now() as now) as clock
+  left join terms t on t.duty = $1
 
 -- name: is_migrated
 -- Check that the database is reachable and has the tables of this version.

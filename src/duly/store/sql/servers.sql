@@ -107,3 +107,20 @@ select 1
    and term = $2
    and server = $3
    for key share
+
+-- name: read_peak
+-- Return the kinds of resources at peak, each with the time since when.
+--   $1 duty
+select peak
+  from terms
+ where duty = $1
+
+-- name: store_peak
+-- Store the peak state of the leader. Only a non-key column changes, so it does not wait for the
+-- duty's transactions.
+--   $1 duty, $2 term, $3 server, $4 peak
+update terms
+   set peak = $4
+ where duty = $1
+   and term = $2
+   and server = $3
