@@ -109,8 +109,8 @@ class Order:
     ) -> None:
         """Take the `queues` by shape id, if they have one.
 
-        Without a `postponement`, nothing waits for the end of peak time. `room` is what the tasks of
-        each queue may still hold.
+        Without a `postponement`, nothing waits for the end of peak time. `room` is what the tasks
+        of each queue may still hold.
         """
         self._queues = queues
         self._definitions = definitions

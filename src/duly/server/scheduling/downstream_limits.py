@@ -18,7 +18,8 @@ from duly.policy.downstream import DownstreamBudget, KeyRoom, Served, TokenBucke
 from duly.policy.limits import Budget
 from duly.policy.shares import DEFAULT_WEIGHT
 from duly.policy.turns import SubqueueKey
-from duly.server.scheduling.prioritizer import FITS_LATER, FITS_NEVER, Prioritizer
+from duly.server.scheduling.prioritizer import Prioritizer
+from duly.server.scheduling.slot_counter import FITS_LATER, FITS_NEVER
 from duly.store.accounts import downstreams
 from duly.store.database import Connection
 from duly.store.fleet.fleet_snapshot import DownstreamRevision, FleetSnapshot, InUse
