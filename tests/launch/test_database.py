@@ -9,8 +9,9 @@ from benchmarks.cluster import as_superuser
 from duly.config import DatabaseSettings
 from duly.errors import ConfigError
 from duly.launch import database as launch
+from duly.model.tenant import Scope
 from duly.store.accounts import audit_log, tenants
-from duly.store.database import Database, _initialize
+from duly.store.database import Database
 from tests.conftest import drop_database, with_database
 
 NOTHING: dict[str, str] = {}
@@ -119,17 +120,39 @@ async def noted(dsn):
         return await audit_log.read(conn)
 
 
-async def test_a_key_that_this_database_does_not_know_is_replaced(dsn, tmp_path):
+async def test_a_stale_key_in_a_file_of_ours_is_replaced(dsn, tmp_path):
     file = tmp_path / "admin.key"
     file.write_text("duly_of_another_database\n")
-    key = await launch.ensure_admin_key(dsn, file)
+    key = await launch.ensure_admin_key(dsn, file, replace_stale=True)
     assert key.startswith("duly_") and file.read_text() == f"{key}\n"
-    conn = await asyncpg.connect(dsn, server_settings={"search_path": "duly"})
-    try:
-        await _initialize(conn)
+    async with launch.connection(dsn) as conn:
         assert (await tenants.by_key(conn, key)).tenant == "default"
-    finally:
-        await conn.close()
+
+
+async def test_a_key_that_cannot_be_written_is_not_created(dsn, tmp_path):
+    with pytest.raises(ConfigError, match="No such file or directory. No key was created"):
+        await launch.ensure_admin_key(dsn, tmp_path / "missing" / "admin.key")
+    async with launch.connection(dsn) as conn:
+        assert not await tenants.has_admin_key(conn)
+    assert await noted(dsn) == []
+
+
+async def test_a_file_with_something_else_is_not_overwritten_with_a_key(dsn, tmp_path):
+    file = tmp_path / "dsn"
+    file.write_text(dsn)
+    with pytest.raises(ConfigError, match="dsn exists and has no valid key of this database"):
+        await launch.ensure_admin_key(dsn, file)
+    assert file.read_text() == dsn
+    assert await noted(dsn) == []
+
+
+async def test_a_key_without_the_scope_admin_is_not_taken_for_the_administrators(dsn, tmp_path):
+    file = tmp_path / "kim.key"
+    async with launch.connection(dsn) as conn:
+        file.write_text(await tenants.create_key(conn, "default", "kim", {Scope.READ}))
+    with pytest.raises(ConfigError, match=r"the key of default/kim.*, which is not an adm"):
+        await launch.ensure_admin_key(dsn, file)
+    assert await noted(dsn) == []
 
 
 def test_a_dsn_comes_from_the_flag_the_file_or_the_environment(tmp_path):

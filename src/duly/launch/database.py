@@ -1,11 +1,13 @@
 """Prepares a database for servers: migrations, the request role and the first keys."""
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
 from duly.errors import ConfigError
+from duly.model.tenant import Credential, Scope
 from duly.model.wording import describe_unreadable
 from duly.private_file import write_private
 from duly.store import migrate
@@ -15,6 +17,7 @@ from duly.store.database import Connection, Database
 from duly.store.fleet import nodes
 from duly.store.migrate import MigrationStatus
 
+log = logging.getLogger(__name__)
 JOIN_TOKEN_LIFETIME = timedelta(hours=1)
 
 
@@ -73,20 +76,46 @@ async def check_request_role(dsn: str, role: str) -> None:
     )
 
 
-async def ensure_admin_key(dsn: str, file: Path) -> str:
-    """Return the administrator's key in `file`; create one if there is no valid key."""
+async def ensure_admin_key(dsn: str, file: Path, *, replace_stale: bool = False) -> str:
+    """Return the administrator's key in `file`; create one if the file is missing or empty.
+
+    Raises ConfigError for a file with anything else, unless `replace_stale`, which is for a file
+    that nobody but Duly writes to.
+    """
     async with connection(dsn) as conn:
-        key = _read_key(file)
-        if key and await tenants.by_key(conn, key) is not None:
-            return key
-        key = await _create_admin_key(conn)
-        try:
-            write_private(file, key + "\n")
-        except OSError as error:
-            raise ConfigError(
-                f"Cannot write the administrator's key to {file}: {error.strerror}."
-            ) from error
+        content = _read_key(file)
+        credential = await tenants.by_key(conn, content) if content else None
+        if credential is not None and Scope.ADMIN in credential.scopes:
+            return content
+        if content and not replace_stale:
+            raise ConfigError(_no_admin_key(file, credential))
+        # Written before the commit: a key that is not in the file must not be valid.
+        async with conn.transaction():
+            key = await _create_admin_key(conn)
+            _write_key(file, key)
+        if content:
+            log.warning("replaced a key that is not, or no longer, an administrator's: %s", file)
         return key
+
+
+def _no_admin_key(file: Path, credential: Credential | None) -> str:
+    if credential is None:
+        problem = f"{file} exists and has no valid key of this database"
+    else:
+        problem = f"{file} has the key of {credential.actor}, which is not an administrator's"
+    return (
+        f"--admin-key-file: {problem}. It is left as it is, and no key was created. Choose another "
+        "file, or remove this one if nobody needs it."
+    )
+
+
+def _write_key(file: Path, key: str) -> None:
+    try:
+        write_private(file, key + "\n")
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot write the administrator's key to {file}: {error.strerror}. No key was created."
+        ) from error
 
 
 async def first_admin_key(dsn: str) -> str | None:

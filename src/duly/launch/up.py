@@ -114,7 +114,7 @@ async def _run(
         role = options.settings.database.request_role
         await bring_up_to_date(dsn, role)
         await check_request_role(dsn, role)
-        key = await ensure_admin_key(dsn, data / "admin.key")
+        key = await ensure_admin_key(dsn, data / "admin.key", replace_stale=True)
         installation = LocalInstallation(data, url_of(local_name(options.host), port), port, key)
         stack.enter_context(progress.part("the server"))
         await stack.enter_async_context(serving(_serve_options(options, installation, dsn), sock))

@@ -161,7 +161,10 @@ def init(
     database_file: DatabaseFileFlag = None,
     admin_key_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File to keep the administrator's key in."),
+        typer.Option(
+            metavar="FILE",
+            help="File to keep the administrator's key in. Any other content is left as it is.",
+        ),
     ] = None,
 ) -> None:
     """Migrate a database to this version's schema, and create the administrator's key.
