@@ -130,7 +130,7 @@ async def test_a_stale_key_in_a_file_of_ours_is_replaced(dsn, tmp_path):
 
 
 async def test_a_key_that_cannot_be_written_is_not_created(dsn, tmp_path):
-    with pytest.raises(ConfigError, match="No such file or directory. No key was created"):
+    with pytest.raises(ConfigError, match=r"No such file or directory\. No key was created"):
         await launch.ensure_admin_key(dsn, tmp_path / "missing" / "admin.key")
     async with launch.connection(dsn) as conn:
         assert not await tenants.has_admin_key(conn)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from duly.agent import identity
 from duly.agent.limits import cgroup_hierarchies
 from duly.launch import doctor
 from duly.launch.doctor import Level, examine
@@ -58,9 +59,38 @@ def test_a_full_disk_is_told(tmp_path, environment, monkeypatch):
     assert look(tmp_path, environment)["disk"].level is Level.MISSING
 
 
+def store_finding(folder, environment):
+    found = examine(folder / "data", "127.0.0.1", 0, environment, str(folder / "store"))
+    return {one.about: one for one in found}["store"]
+
+
+def test_a_given_store_is_searched_for_its_mark(tmp_path, environment):
+    assert "does not exist" in store_finding(tmp_path, environment).text
+    (tmp_path / "store").mkdir(mode=0o700)
+    unmarked = store_finding(tmp_path, environment)
+    assert (unmarked.level, "has no duly-store.json" in unmarked.text) == (Level.WARNING, True)
+    (tmp_path / "store" / "duly-store.json").touch()
+    assert store_finding(tmp_path, environment).level is Level.OK
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_store_of_another_system_user_is_told(tmp_path, environment):
+    (tmp_path / "store").mkdir(mode=0o700)
+    (tmp_path / "store" / "duly-store.json").touch()
+    os.chown(tmp_path / "store" / "duly-store.json", 12345, 12345)
+    found = store_finding(tmp_path, environment)
+    assert (found.level, "user id 12345" in found.text) == (Level.WARNING, True)
+
+
+def test_the_folder_of_an_agent_is_recognised(tmp_path, environment):
+    (tmp_path / "data").mkdir()
+    identity.save(tmp_path / "data", identity.Identity(7, "dulynode_x"))
+    assert look(tmp_path, environment)["data"].text.endswith("is the folder of the node with ID 7")
+    (tmp_path / "data" / "node.json").write_text("{")
+    assert look(tmp_path, environment)["data"].level is Level.MISSING
+
+
 def test_a_store_that_others_can_enter_is_told_with_the_fix(open_folder, environment):
-    found = examine(open_folder / "data", "127.0.0.1", 0, environment, str(open_folder / "store"))
-    assert {one.about: one for one in found}["store"].level is Level.OK
     store = open_folder / "data" / "objects"
     store.mkdir(parents=True)
     store.chmod(0o755)

@@ -1,6 +1,7 @@
 """A server whose object store is not that of the database does not start."""
 
 import asyncio
+import os
 import shutil
 
 import asyncpg
@@ -32,9 +33,28 @@ async def test_another_folder_is_refused_with_what_to_do(dsn, tmp_path):
     await check(dsn, str(tmp_path / "store"))
     with pytest.raises(ConfigError) as refused:
         await check(dsn, str(tmp_path / "private"))
-    assert f"which is {tmp_path}/store on " in refused.value.message
+    assert f"registered as {tmp_path}/store on " in refused.value.message
+    assert f"{tmp_path}/private has no {NAME}" in refused.value.message
     assert f"'duly db use-store --store {tmp_path}/private'" in refused.value.message
-    assert not (tmp_path / "private" / NAME).exists()
+    assert not (tmp_path / "private").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+async def test_a_server_of_another_system_user_is_refused(dsn, tmp_path):
+    store = tmp_path / "store"
+    await check(dsn, str(store))
+    os.chown(store / NAME, 12345, 12345)
+    with pytest.raises(ConfigError, match="belongs to user id 12345, and this server"):
+        await check(dsn, str(store))
+
+
+async def test_an_error_of_a_store_is_told_in_one_line(dsn, tmp_path):
+    (tmp_path / "store" / NAME).mkdir(parents=True)
+    (tmp_path / "file").touch()
+    for store in ("store", "file"):
+        with pytest.raises(ConfigError, match="Cannot use the object store") as refused:
+            await check(dsn, str(tmp_path / store))
+        assert "\n" not in refused.value.message
 
 
 async def test_of_servers_that_start_at_once_on_two_stores_one_is_refused(dsn, tmp_path):

@@ -94,8 +94,9 @@ async def test_who_is_on_the_way_to_the_database_is_told_that_nothing_is_known(l
 
 
 async def test_every_loop_has_a_connection_that_is_never_lent_out(lab):
-    # The herald has one of its own, beside the pool, and the timekeeper may use several.
+    # The server bus has one of its own, beside the pool, and the store guard needs none; the
+    # timekeeper may use several.
     assert (
-        len(lab.components.services) - 1 + (timekeeper.MAX_CONCURRENT_BATCHES - 1)
+        len(lab.components.services) - 2 + (timekeeper.MAX_CONCURRENT_BATCHES - 1)
         == DUTY_CONNECTIONS
     )

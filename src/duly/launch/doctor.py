@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from duly.agent import identity
 from duly.agent.limits import cgroup_hierarchies
 from duly.agent.preparation import task_users
 from duly.client.endpoint import Endpoint, config_file, find_endpoint
@@ -21,7 +22,8 @@ from duly.client.sync import Client
 from duly.errors import ConfigError, DulyError, Unauthenticated, Unreachable
 from duly.launch import outside_data, store_folder
 from duly.launch.local.ports import choose_port
-from duly.server.artifacts.log_store import folder_of
+from duly.server.artifacts.store_access import folder_of
+from duly.server.artifacts.store_mark import NAME as STORE_MARK
 from duly.store.embedded.programs import Programs, bundled_programs
 from duly.store.embedded.system_user import USER_NAME as SYSTEM_USER
 from duly.store.embedded.system_user import find_user
@@ -72,7 +74,7 @@ def examine(
         lambda: _outside(data, environment),
         _postgresql,
         lambda: _data(data),
-        lambda: _store(store or str(data / "objects")),
+        lambda: _store(store or str(data / "objects"), is_given=store is not None),
         lambda: _secrets(data, environment),
         lambda: _configuration(environment),
     ]
@@ -199,29 +201,53 @@ def _postgresql() -> Finding:
 
 
 def _data(data: Path) -> Finding:
-    version_file = data / "postgres" / "PG_VERSION"
     try:
-        major = version_file.read_text().strip()
+        if (node := identity.load(data)) is not None:
+            joined = "that has not joined yet" if node.node is None else f"with ID {node.node}"
+            return Finding("data", Level.OK, f"{data} is the folder of the node {joined}")
+        major = (data / "postgres" / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
         return Finding("data", Level.OK, f"{data} is new")
+    except ConfigError as error:
+        return Finding("data", Level.MISSING, error.message, "Run this as the user of the agent.")
     except OSError as error:
         return Finding("data", Level.MISSING, f"{data}: {error.strerror}", "Use another --data.")
     return Finding("data", Level.OK, f"{data}, created by PostgreSQL {major}")
 
 
-def _store(url: str) -> Finding:
+def _store(url: str, *, is_given: bool) -> Finding:
     folder = folder_of(url)
     if folder is None:
         return Finding("store", Level.OK, "not a local folder")
     try:
-        if not store_folder.is_open(folder):
-            return Finding("store", Level.OK, f"{folder} is not accessible to others")
+        if store_folder.is_open(folder):
+            return _open_store_folder(folder)
+        owner = (folder / STORE_MARK).stat().st_uid
     except FileNotFoundError:
-        return Finding("store", Level.OK, f"{folder} is new")
+        return _unmarked_store(folder, is_given=is_given)
     except OSError as error:
         return Finding("store", Level.MISSING, f"{folder}: {error.strerror}", "Use another one.")
+    if owner != os.geteuid():
+        text = f"{folder} is the store of servers that run as {store_folder.user_name(owner)}"
+        return Finding("store", Level.WARNING, text, "Run all servers as that system user.")
+    return Finding("store", Level.OK, f"{folder} is a store, and not accessible to others")
+
+
+def _open_store_folder(folder: Path) -> Finding:
     text = f"every user of this machine can access {folder}, with all tenants' logs and artifacts"
     return Finding("store", Level.MISSING, text, f"Run {store_folder.how_to_close(folder)}.")
+
+
+def _unmarked_store(folder: Path, *, is_given: bool) -> Finding:
+    if not is_given:
+        return Finding("store", Level.OK, f"{folder} is new")
+    state = f"has no {STORE_MARK}" if folder.exists() else "does not exist"
+    return Finding(
+        "store",
+        Level.WARNING,
+        f"{folder} {state}: no server has used it",
+        "Fine before the first server. Else: is it mounted, was it restored, is it this path?",
+    )
 
 
 def _secrets(data: Path, environment: Mapping[str, str]) -> Finding:

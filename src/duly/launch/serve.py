@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import uvicorn
 
@@ -41,6 +42,8 @@ class ServeOptions:
     settings: Settings = field(default_factory=Settings)
     certificate: Certificate | None = None
     """The TLS certificate; without one, the server speaks plain HTTP."""
+    store_id: UUID | None = None
+    """The mark of the object store, which is then watched."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -78,7 +81,9 @@ async def serve(
         stack.callback(sock.close)
         database = await Database.connect(options.dsn, options.settings.database)
         stack.push_async_callback(database.close)
-        components = server_components.build(database, options.settings, options.store_url)
+        components = server_components.build(
+            database, options.settings, options.store_url, options.store_id
+        )
         components.cluster_manager.advertise(advertised_url(options, sock))
         # The first tick registers the server's number, which is needed to generate task ids.
         await components.cluster_manager.tick()

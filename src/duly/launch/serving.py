@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from duly.errors import ConfigError
 from duly.launch import store_identity
@@ -18,7 +19,8 @@ Say = Callable[[str], None]
 @asynccontextmanager
 async def serving(options: ServeOptions, sock: socket.socket) -> AsyncIterator[None]:
     """Run a server in this process; the block starts when it accepts requests."""
-    await store_identity.check(options.dsn, options.store_url)
+    store_id = await store_identity.check(options.dsn, options.store_url)
+    options = replace(options, store_id=store_id)
     ready, stop = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         server = group.create_task(serve(options, stop, lambda _: ready.set(), sock))
@@ -43,7 +45,7 @@ async def _serve(options: ServeOptions, say: Say, warn: Say) -> None:
         pending = (await status(options.dsn)).pending
         if pending:
             raise ConfigError(
-                f"The database is not ready: {len(pending)} migrations are pending. Apply them "
+                f"The database is not ready: pending migrations: {len(pending)}. Apply them "
                 "with 'duly db init' (new database) or 'duly db migrate'."
             )
         await check_request_role(options.dsn, options.settings.database.request_role)

@@ -6,13 +6,15 @@ program's folder, given by mistake. Access by the group is allowed.
 """
 
 import os
+import pwd
 import shlex
 import stat
+import tempfile
 from pathlib import Path
 
 from duly.errors import ConfigError
 from duly.private_file import make_folder
-from duly.server.artifacts.log_store import folder_of
+from duly.server.artifacts.store_access import folder_of
 
 OTHERS_MODE = stat.S_IRWXO
 
@@ -38,6 +40,38 @@ def prepare(store_url: str) -> None:
         f"Every user of this machine can access {folder}, which has the logs and artifacts of all "
         f"tenants. Choose another folder with --store, or run: {how_to_close(folder)}"
     )
+
+
+def check_owner(store_url: str, mark: str) -> None:
+    """Raise ConfigError if the store's folder was written by another system user.
+
+    The files of a server are readable by its user alone, so another server could not read them.
+    """
+    folder = folder_of(store_url)
+    if folder is None:
+        return
+    owner = (folder / mark).stat().st_uid
+    if owner in (os.geteuid(), _owner_of_new_files(folder)):
+        return
+    raise ConfigError(
+        f"The object store {folder} belongs to {user_name(owner)}, and this server runs as "
+        f"{user_name(os.geteuid())}: neither could read what the other writes. Run all servers "
+        f"as the same system user, or stop them and change the owner with 'chown -R'."
+    )
+
+
+def _owner_of_new_files(folder: Path) -> int:
+    """Return the owner that a file of ours gets, which a shared file system may map."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        return os.fstat(file.fileno()).st_uid
+
+
+def user_name(uid: int) -> str:
+    """Return a user's name for messages."""
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (user id {uid})"
+    except KeyError:
+        return f"user id {uid}"
 
 
 def is_open(folder: Path) -> bool:

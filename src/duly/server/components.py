@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from random import Random
+from uuid import UUID
 
 from duly.config import Settings
 from duly.server.accounts.authenticator import Authenticator
@@ -22,6 +23,7 @@ from duly.server.admission.submitter import Submitter
 from duly.server.artifacts.artifacts import Artifacts
 from duly.server.artifacts.log_store import LogStore
 from duly.server.artifacts.object_store import ObjectStore
+from duly.server.artifacts.store_guard import StoreGuard
 from duly.server.capacity_limiter import FairCapacityLimiter, TenantCapacityLimiters
 from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.cluster.server_bus import ServerBus
@@ -112,6 +114,7 @@ class Components:
     keys: Keys
     logins: Logins
     log_store: LogStore
+    store_guard: StoreGuard
     retention: Retention
     usage_recorder: UsageRecorder
     auditor: Auditor
@@ -133,6 +136,7 @@ class Components:
             self.usage_recorder,
             self.auditor,
             self.server_bus,
+            self.store_guard,
         ]
 
 
@@ -158,8 +162,13 @@ class _Core:
     run_times: RunTimes
 
 
-def build(database: Database, settings: Settings, store_url: str) -> Components:
-    """Build a server's components; none of them runs yet."""
+def build(
+    database: Database, settings: Settings, store_url: str, store_id: UUID | None = None
+) -> Components:
+    """Build a server's components; none of them runs yet.
+
+    `store_id` is the mark of the object store, which is then watched.
+    """
     core = _core(database, settings)
     server_bus, sequencer, cluster_manager = core.server_bus, core.sequencer, core.cluster_manager
     submitter = _submitter(core)
@@ -174,9 +183,10 @@ def build(database: Database, settings: Settings, store_url: str) -> Components:
         authenticator,
     ):
         server_bus.subscribe(subscriber.on_hint)
-    log_store = LogStore(store_url, limit=settings.execution.log_limit)
+    store_guard = StoreGuard(store_url, store_id)
+    log_store = LogStore(store_url, store_guard, limit=settings.execution.log_limit)
     passwords, pauser = Passwords(), Pauser(database, core.leader_nudge)
-    object_store = ObjectStore(store_url)
+    object_store = ObjectStore(store_url, store_guard)
     return Components(
         database=database,
         settings=settings,
@@ -222,6 +232,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Components:
         keys=Keys(database, server_bus),
         logins=Logins(database, server_bus, passwords),
         log_store=log_store,
+        store_guard=store_guard,
         retention=Retention(database, settings.retention, cluster_manager, log_store, object_store),
         usage_recorder=UsageRecorder(database, settings.usage, cluster_manager, learn),
         auditor=Auditor(database, settings, cluster_manager, core.queue_manager),

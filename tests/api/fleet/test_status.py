@@ -127,3 +127,16 @@ async def test_the_metrics_can_be_scraped(api, agent):
     assert samples["duly_http_requests_total", unknown] >= 1
     assert "secret-name" not in text
     assert "invented" not in text
+
+
+async def test_a_server_is_not_ready_while_its_object_store_is_gone(api, components):
+    assert (await api.call("GET", "/readyz")).status_code == 200
+    components.store_guard.problem = "The object store is gone."
+    assert await api.refused("GET", "/readyz") == (
+        503,
+        {
+            "code": "unavailable",
+            "message": "The object store is gone.",
+            "details": {"retry_after": 1.0},
+        },
+    )

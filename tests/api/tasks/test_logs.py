@@ -46,6 +46,29 @@ async def test_a_long_log_is_joined_from_its_chunks_and_its_tail(api, agent):
     assert await log(api, task) == written
 
 
+async def test_a_log_that_the_store_cannot_read_is_unavailable_and_logged_in_one_line(
+    api, agent, tmp_path, caplog
+):
+    written = b"x" * 9000
+    task = (await api.submit())["id"]
+    ref = await agent.start()
+    await agent.log(ref, 0, written)
+    assert await agent.finish(ref, log=written)
+    (chunk,) = [file for file in (tmp_path / "store" / "logs").rglob("*") if file.is_file()]
+    chunk.parent.rename(tmp_path / "moved")
+    # Even root cannot read this: a link to itself.
+    chunk.parent.symlink_to(chunk.parent)
+    for query in ("", "?follow=true"):
+        caplog.clear()
+        status, error = await api.refused("GET", f"/v1/tasks/{task}/logs{query}")
+        assert (status, error["code"]) == (503, "unavailable")
+        assert error["message"].startswith("The log cannot be read from the object store: ")
+        assert "\n" not in error["message"]
+        assert [line for line in caplog.messages if "log" in line] == [
+            "a log cannot be read from the object store"
+        ]
+
+
 async def test_each_attempt_has_a_log_of_its_own(api, agent):
     task = (await api.submit())["id"]
     assert await agent.finish(await agent.start(), Outcome.FAILED, exit_code=1, log=b"first")

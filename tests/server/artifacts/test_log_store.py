@@ -2,15 +2,20 @@ import pytest
 
 from duly.errors import ConfigError, TooLarge
 from duly.server.artifacts.log_store import LOST_NOTICE, LogStore, day_of
+from duly.server.artifacts.store_guard import StoreGuard
 from duly.wire import AttemptRef
 
 DAY = 86_400 << 31
 TASK = 318 * DAY + 12345
 
 
+def make_log_store(url, limit):
+    return LogStore(url, StoreGuard(url, None), limit=limit)
+
+
 @pytest.fixture
 def log_store(tmp_path):
-    return LogStore(str(tmp_path / "store"), limit=100_000)
+    return make_log_store(str(tmp_path / "store"), 100_000)
 
 
 async def read(stream):
@@ -91,7 +96,7 @@ async def test_dropping_days_of_an_empty_store_does_nothing(log_store):
 
 def test_a_store_that_cannot_be_used_is_a_configuration_error():
     with pytest.raises(ConfigError, match="nonsense"):
-        LogStore("nonsense://secret@place", limit=1)
+        make_log_store("nonsense://secret@place", 1)
 
 
 @pytest.mark.parametrize("start", [0, 2, 6, 10, 6 + len(LOST_NOTICE), 500])

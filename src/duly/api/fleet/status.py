@@ -60,10 +60,13 @@ async def healthz(request: Request) -> Response:
     media_type="text/plain",
 )
 async def readyz(request: Request) -> Response:
-    """Check that the server is ready: 200 if the database responds, 503 if not."""
-    async with cross_tenant_connection(components_of(request)) as conn:
+    """Check that the server is ready: 503 while it has no database or not its object store."""
+    components = components_of(request)
+    async with cross_tenant_connection(components) as conn:
         if not await overview.is_migrated(conn):
             raise Unavailable("The database is not ready.")
+    if components.store_guard.problem is not None:
+        raise Unavailable(components.store_guard.problem)
     return PlainTextResponse(b"ready\n")
 
 

@@ -12,7 +12,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from duly.api.auth import guard
+from duly.api.requests.disconnects import break_off
 from duly.api.routes import components_of, credential_of
+from duly.errors import Unavailable
 from duly.server.capacity_limiter import FairCapacityLimiter, TenantCapacityLimiters
 
 
@@ -41,7 +43,13 @@ class Download:
 
 
 async def with_key_checks(request: Request, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the chunks of `data` for as long as the caller's key remains valid."""
-    async for chunk in data:
-        await guard(request)
-        yield chunk
+    """Yield the chunks of `data` for as long as the caller's key remains valid.
+
+    If the rest is unavailable, the connection is closed, as the status has been sent.
+    """
+    try:
+        async for chunk in data:
+            await guard(request)
+            yield chunk
+    except Unavailable:
+        break_off(request)

@@ -53,6 +53,9 @@ async def read_logs(request: Request) -> Download:
         raise not_found("task", task_id)
     if attempt is not None and attempt > end.latest and not (follow and end.is_live):
         raise NotFound(f"Task {task_id} has no attempt {attempt}.", kind="attempt")
+    if end.needs_store:
+        # Before the response begins: after that, a client would only see a broken connection.
+        await components.log_store.check_readable(task_id, end.attempt)
     if follow:
         return Download(
             request,

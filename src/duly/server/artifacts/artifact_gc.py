@@ -10,7 +10,8 @@ import logging
 from duly import clock
 from duly.config import RetentionSettings
 from duly.server.artifacts.log_store import ID_BITS_BELOW_SECOND
-from duly.server.artifacts.object_store import STORE_ERRORS, ObjectStore
+from duly.server.artifacts.object_store import ObjectStore
+from duly.server.artifacts.store_access import STORE_ERRORS, first_line
 from duly.server.sequencer import EPOCH
 from duly.store import database
 from duly.store.database import Database
@@ -59,7 +60,7 @@ class ArtifactGc:
             await self._sweep_if_due(term)
         except STORE_ERRORS as error:
             # A later sweep deletes what is left.
-            log.warning("cannot delete the bytes of artifacts", extra={"error": str(error)})
+            log.warning("cannot delete the bytes of artifacts", extra={"error": first_line(error)})
         if removed:
             log.info("removed %s unused artifacts", len(removed))
         return last is not None or len(removed) == ARTIFACTS_PER_BATCH

@@ -30,11 +30,11 @@ from duly.model.tenant import Credential, Plan
 from duly.model.wording import format_bytes
 from duly.server.artifacts.object_store import (
     PART_BYTES,
-    STORE_ERRORS,
     ObjectStore,
     artifact_gone,
     bytes_missing,
 )
+from duly.server.artifacts.store_access import STORE_ERRORS, first_line
 from duly.server.capacity_limiter import TenantCapacityLimiters
 from duly.server.delivery.report_sanitizer import is_valid_ref
 from duly.server.sequencer import Sequencer
@@ -148,7 +148,9 @@ class Artifacts:
         try:
             await self._object_store.drop(blob)
         except STORE_ERRORS as error:
-            log.warning("cannot delete the bytes of an artifact", extra={"error": str(error)})
+            log.warning(
+                "cannot delete the bytes of an artifact", extra={"error": first_line(error)}
+            )
 
     async def open(self, tenant_id: int, artifact: Artifact) -> AsyncIterator[bytes]:
         """Return the bytes of an artifact; raises Unavailable when some are missing."""

@@ -7,19 +7,19 @@ are dropped with their day of history.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
-from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+import logging
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 import obstore
-from obstore.exceptions import BaseError
-from obstore.store import LocalStore, from_url
 
-from duly.errors import ConfigError, TooLarge
+from duly.errors import TooLarge, Unavailable
+from duly.server.artifacts.store_access import STORE_ERRORS, first_line, open_store
+from duly.server.artifacts.store_guard import StoreGuard
 from duly.wire import AttemptRef
 
+log = logging.getLogger(__name__)
 NOTICE_BYTES = 4096
 """Room beyond the limit of a log for the notice that the rest was cut off."""
 LOST_NOTICE = b"\n[duly: the node was lost; what was written after this was lost with it]\n"
@@ -46,8 +46,9 @@ class Chunk(msgspec.Struct, frozen=True, order=True):
 class LogStore:
     """The logs of all attempts, in one object store."""
 
-    def __init__(self, store_url: str, *, limit: int) -> None:
+    def __init__(self, store_url: str, guard: StoreGuard, *, limit: int) -> None:
         self._store = open_store(store_url)
+        self._guard = guard
         self._limit = limit
 
     async def append(self, ref: AttemptRef, offset: int, data: bytes) -> None:
@@ -58,9 +59,16 @@ class LogStore:
         if offset < 0 or offset + len(data) > self._limit + NOTICE_BYTES:
             raise TooLarge(f"A log may have at most {self._limit} bytes.", limit=self._limit)
         if data:
-            await obstore.put_async(
-                self._store, f"{_prefix(ref.task, ref.attempt)}/{offset:012d}", data
-            )
+            await self._guard.confirm()
+            with _unavailable_if_failing("written to"):
+                await obstore.put_async(
+                    self._store, f"{_prefix(ref.task, ref.attempt)}/{offset:012d}", data
+                )
+
+    async def check_readable(self, task: int, attempt: int) -> None:
+        """Raise Unavailable if the log of an attempt cannot be read now."""
+        for chunk in (await self._chunks(task, attempt))[:1]:
+            await self._get(chunk, 0, min(chunk.size, 1))
 
     async def read(self, task: int, attempt: int, start: int = 0) -> AsyncIterator[bytes]:
         """Yield the stored bytes of a log from `start` on, up to the first gap."""
@@ -70,13 +78,8 @@ class LogStore:
                 continue
             if chunk.offset > position:
                 return
-            try:
-                data = bytes(
-                    await obstore.get_range_async(
-                        self._store, chunk.key, start=position - chunk.offset, end=chunk.size
-                    )
-                )
-            except FileNotFoundError:
+            data = await self._get(chunk, position - chunk.offset, chunk.size)
+            if not data:
                 # Dropped since it was listed, together with the rest of the log.
                 return
             position += len(data)
@@ -115,6 +118,7 @@ class LogStore:
 
     async def drop_before(self, day: int, *, keep: Collection[int] = ()) -> None:
         """Delete the logs of tasks from before `day`, except those of the tasks in `keep`."""
+        await self._guard.confirm()
         listing = await obstore.list_with_delimiter_async(self._store, "logs")
         for prefix in listing["common_prefixes"]:
             name = prefix.rstrip("/").rpartition("/")[2]
@@ -123,6 +127,7 @@ class LogStore:
 
     async def drop(self, tasks: Sequence[int]) -> None:
         """Delete the logs of tasks, several concurrently."""
+        await self._guard.confirm()
         for first in range(0, len(tasks), MAX_CONCURRENT_DELETES):
             async with asyncio.TaskGroup() as group:
                 for task in tasks[first : first + MAX_CONCURRENT_DELETES]:
@@ -136,32 +141,40 @@ class LogStore:
             )
 
     async def _chunks(self, task: int, attempt: int) -> list[Chunk]:
+        """Return the chunks of a log; raises Unavailable if there are none as the store is gone."""
         chunks = []
-        async for batch in obstore.list(self._store, _prefix(task, attempt), chunk_size=1000):
-            for meta in batch:
-                name = meta["path"].rpartition("/")[2]
-                if name.isdigit():
-                    chunks.append(Chunk(int(name), meta["size"], meta["path"]))
+        with _unavailable_if_failing("read from"):
+            async for batch in obstore.list(self._store, _prefix(task, attempt), chunk_size=1000):
+                for meta in batch:
+                    name = meta["path"].rpartition("/")[2]
+                    if name.isdigit():
+                        chunks.append(Chunk(int(name), meta["size"], meta["path"]))
+        if not chunks:
+            await self._guard.confirm()
         return sorted(chunks)
 
+    async def _get(self, chunk: Chunk, start: int, end: int) -> bytes:
+        """Return the bytes of a chunk from `start` to `end`; none if it is gone."""
+        if start >= end:
+            return b""
+        with _unavailable_if_failing("read from"):
+            try:
+                return bytes(
+                    await obstore.get_range_async(self._store, chunk.key, start=start, end=end)
+                )
+            except FileNotFoundError:
+                return b""
 
-def open_store(url: str) -> Any:
-    """Return the object store at `url`: a folder, `file://…`, `s3://…` and the like."""
+
+@contextmanager
+def _unavailable_if_failing(access: str) -> Iterator[None]:
+    """Log a failure of the object store in one line, and raise Unavailable instead."""
     try:
-        folder = folder_of(url)
-        return from_url(url) if folder is None else LocalStore(folder, mkdir=True)
-    except (BaseError, ValueError, OSError) as error:
-        # Without the rest of the URL, which may carry a secret.
-        scheme = url.partition(":")[0]
-        raise ConfigError(f"Cannot use the object store at {scheme}://…: {error}") from error
-
-
-def folder_of(url: str) -> Path | None:
-    """Return the local folder that `url` names; None if the store is remote."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("", "file"):
-        return None
-    return Path(parts.path if parts.scheme else url)
+        yield
+    except STORE_ERRORS as error:
+        reason = first_line(error)
+        log.warning("a log cannot be %s the object store", access, extra={"error": reason})
+        raise Unavailable(f"The log cannot be {access} the object store: {reason}.") from error
 
 
 def day_of(task: int) -> int:

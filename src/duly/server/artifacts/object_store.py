@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 import obstore
-from obstore.exceptions import BaseError
 
 from duly.errors import Unavailable, UnknownArtifact
-from duly.server.artifacts.log_store import open_store
+from duly.server.artifacts.store_access import STORE_ERRORS, open_store
+from duly.server.artifacts.store_guard import StoreGuard
 from duly.store.tasks.artifacts import Blob
 
 PART_BYTES = 4 * 2**20
@@ -23,19 +23,19 @@ MAX_PIECE_BYTES = 2**20
 """The most bytes that one response to a node carries."""
 READ_BYTES = 2**18
 """The bytes read at a time for a client; held in memory, twice, for as long as it is slow."""
-STORE_ERRORS = (BaseError, OSError)
-"""What obstore raises when an operation fails."""
 MISSING_BYTES = "The bytes of the artifact are missing in the object store. Upload it again."
 
 
 class ObjectStore:
     """The bytes of all artifacts, in one object store."""
 
-    def __init__(self, store_url: str) -> None:
+    def __init__(self, store_url: str, guard: StoreGuard) -> None:
         self._store = open_store(store_url)
+        self._guard = guard
 
     async def put(self, tenant_id: int, blob: int, number: int, data: bytes) -> None:
         """Store a part; raises Unavailable when the store cannot take it."""
+        await self._guard.confirm()
         try:
             await obstore.put_async(
                 self._store, _key(tenant_id, blob, number), data, use_multipart=False
@@ -46,12 +46,16 @@ class ObjectStore:
             ) from error
 
     async def is_whole(self, blob: Blob) -> bool:
-        """Return True if all parts exist with the expected sizes."""
+        """Return True if all parts exist with the expected sizes.
+
+        Raises Unavailable if they are missing because the store is.
+        """
         parts = list(_parts(blob.bytes))
         for first in range(0, len(parts), MAX_CONCURRENT_HEADS):
             batch = parts[first : first + MAX_CONCURRENT_HEADS]
             sizes = await asyncio.gather(*(self._size(blob, number) for number, _ in batch))
             if sizes != [size for _, size in batch]:
+                await self._guard.confirm()
                 return False
         return True
 
@@ -86,6 +90,7 @@ class ObjectStore:
         try:
             data = await obstore.get_range_async(self._store, key, start=start, end=end)
         except FileNotFoundError as error:
+            await self._guard.confirm()
             raise artifact_gone() from error
         except STORE_ERRORS as error:
             raise Unavailable("The object store cannot be read now.") from error
@@ -118,6 +123,7 @@ class ObjectStore:
         await self._delete(keys)
 
     async def _delete(self, keys: Iterable[str]) -> None:
+        await self._guard.confirm()
         for key in keys:
             try:
                 await obstore.delete_async(self._store, key)

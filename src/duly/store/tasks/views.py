@@ -127,6 +127,11 @@ class LogEnd(msgspec.Struct, frozen=True, kw_only=True):
     is_lost: bool
     """Whether its node was lost, so that the end of its log is unknown."""
 
+    @property
+    def needs_store(self) -> bool:
+        """Return True if the log, or a part of it, is in the object store alone."""
+        return self.attempt > 0 and (self.is_running or self.is_lost or self.size > len(self.tail))
+
 
 class TaskResult(msgspec.Struct, frozen=True):
     """A task's status, why it has that, and its result as JSON text."""
