@@ -166,6 +166,7 @@ async def test_a_tenant_with_live_tasks_is_not_removed_and_the_answer_says_what_
     assert (status, error["details"]) == (409, {"live": 1})
     assert "1 task that" in error["message"]
     assert "tenant suspend acme" in error["message"]
+    assert "--status scheduled,blocked,waiting,running,paused'" in error["message"]
     assert (await kim.get("/v1/tasks"))["items"][0]["id"] == task["id"]
     answer = await api.call("POST", "/v1/tasks/cancel?tenant=acme", json={"status": ["waiting"]})
     assert answer.json()["cancelled"] == 1

@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from duly.errors import Conflict, Invalid
 from duly.model.requests.names import check_tenant
 from duly.model.requests.plan_request import check_weight
+from duly.model.task import FINAL_STATUSES, Status
 from duly.model.tenant import Credential
 from duly.model.wording import count_of, either
 from duly.server.accounts.administrators import keeping_an_administrator
@@ -24,6 +25,7 @@ DEFAULT_PLAN = "free"
 """The plan of a new tenant if none is given: a limit is easily lifted later."""
 MAX_COUNTED_TASKS = 1000
 """Live tasks are counted up to this number."""
+LIVE_STATUSES = ",".join(status for status in Status if status not in FINAL_STATUSES)
 
 
 class Tenants:
@@ -189,6 +191,6 @@ def _has_live_tasks(tenant: Tenant, count: int) -> Conflict:
     return Conflict(
         f"The tenant {tenant.name!r} has {many} that {have} not ended. Stop new ones with 'duly "
         f"tenant suspend {tenant.name}', cancel these with 'duly cancel --tenant {tenant.name} "
-        "--status waiting,running' or let them end, then remove the tenant.",
+        f"--status {LIVE_STATUSES}' or let them end, then remove the tenant.",
         live=count,
     )
