@@ -88,11 +88,18 @@ def _token(file: str | None) -> str | None:
     if file is None:
         return None
     try:
-        return Path(file).read_text().strip() or None
+        token = Path(file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"Cannot read the join token from {file}: {describe_unreadable(error)}."
         ) from error
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(
+            f"--join-token-file: {file} has more than a join token. It must have one line, as "
+            "'duly node token create' prints it."
+        )
+    # An agent that has joined before needs none, so an empty file is fine.
+    return token or None
 
 
 def _trust(ca_file: str | None) -> ssl.SSLContext | None:
