@@ -64,7 +64,7 @@ def test_a_removed_node_loses_its_tasks_and_does_not_rejoin(lab: Lab) -> None:
     assert lab.run("node remove node-a --yes").process.wait(30) == 0
     until(lambda: len(lab.ledger.starts(task)) == 2, "the task to start elsewhere")
     until(lambda: not agent.is_running(), "the agent to exit")
-    assert agent.has_logged("If the node was removed")
+    assert agent.has_logged("To let it join as a new node")
     go_file.touch()
     ended = lab.client().wait(task, timeout=30)
     assert (ended["status"], ended["node"], ended["losses"]) == ("done", "node-b", 1)

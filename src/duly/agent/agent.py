@@ -191,24 +191,27 @@ async def _ask_to_join(
     options: AgentOptions, data: Path, gateway: Gateway, message: JoinRequest
 ) -> JoinResponse:
     saved = identity.ensure(data)
-    advice = "Make a token with 'duly node token create', and give it with --join-token-file."
+    refusal = ""
     for secret in _secrets(saved, options.join_token):
         gateway.key = secret
         try:
             joined = await gateway.join(message, timeout=JOIN_TIMEOUT_SECONDS)
         except (Unauthenticated, Forbidden) as error:
             log.warning("not accepted", extra={"error": error.message})
-            if secret == options.join_token:
-                advice = error.message
+            # Of both refusals, that of the token is the newer secret's.
+            if secret == options.join_token or not options.join_token:
+                refusal = error.message
             continue
         gateway.key = saved.key
         if joined.node != saved.node:
             identity.save(data, identity.Identity(joined.node, saved.key))
         return joined
-    raise ConfigError(
-        f"No server accepts this node. {advice} "
-        f"If the node was removed, remove {data / 'node.json'}, too."
-    )
+    if saved.node is None and not options.join_token:
+        refusal = (
+            "It has not joined yet, and has no join token. Create one with 'duly node token "
+            "create', and give it with --join-token-file."
+        )
+    raise ConfigError(f"No server accepts this node. {refusal}")
 
 
 def _secrets(saved: identity.Identity, token: str | None) -> list[str]:

@@ -43,13 +43,17 @@ SERVER_TIMEOUT = timedelta(seconds=10)
 """A server without a heartbeat for this long loses its number to the next one that starts."""
 NODE_KEY = re.compile(r"[A-Za-z0-9_-]{32,200}")
 UNKNOWN_INVITE = (
-    "The join token is unknown or has expired. Create one with 'duly node token create'."
+    "Its key or join token is unknown or has expired. Create a token with 'duly node token create', "
+    "and give it with --join-token-file."
 )
 EXHAUSTED_INVITE = (
     "The join token has been used as often as it may be. Create another one with 'duly node token "
     "create', or one for several nodes with 'duly node token create --uses N'."
 )
-NODE_REMOVED = "This node was removed, so its key is not accepted any more."
+NODE_REMOVED = (
+    "This node was removed, so its key is not accepted any more. To let it join as a new node, "
+    "remove node.json in the --data folder of its agent, and give it a join token."
+)
 
 
 class ClusterManager(Service):
