@@ -53,6 +53,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     free: Resources
     used: Resources = NO_RESOURCES
     """In use by tasks: unlike reservations it becomes free when they end."""
+    reserved: Resources = NO_RESOURCES
     next_end: timedelta = timedelta(0)
     """The longest time until the first of these tasks ends, by its cap."""
     labels: dict[str, str] = {}

@@ -1,5 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,7 +149,7 @@ FAILED = Reason("exit_code", "Exit code 3.")
         (
             facts(offers=[offer(4)], ahead=7),
             "not_its_turn",
-            "7 tasks with the same needs must start earlier and go first.",
+            "7 tasks of its tenant with the same needs must start earlier and go first.",
         ),
         (
             facts(offers=[offer(4)]),
@@ -301,3 +302,17 @@ def test_a_waiting_task_is_told_that_there_is_room_if_and_only_if_it_could_be_pl
         assert (told == "not_its_turn") == (could_be_placed and barred is None)
         if could_be_placed and barred is not None:
             assert told == barred.code
+
+
+@pytest.mark.parametrize(
+    ("reserved", "sentence"),
+    [
+        (Resources(cpu_milli=1500), " Reservations keep 1.5 CPUs of node a."),
+        (Resources(cpu_milli=1000), ""),
+        (Resources(memory_mb=512), ""),
+    ],
+)
+def test_reservations_are_named_if_a_node_would_have_room_without_them(reserved, sentence):
+    kept = msgspec.structs.replace(offer(2, free=0.5), reserved=reserved)
+    waiting = explain(facts(needs=Resources(cpu_milli=2000), offers=[kept]))
+    assert waiting.message == f"Waiting for 2 CPUs to become free on node a.{sentence}"

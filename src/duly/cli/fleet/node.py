@@ -16,6 +16,7 @@ from duly.cli.tasks.flags import ExpiresFlag, ResourceFlags, with_resource_flags
 from duly.cli.tasks.request import parse_expires, resource_fields
 from duly.cli.tasks.tasks import TenantFlag
 from duly.client.shapes.task_shapes import Allocation, Node, TokenUses
+from duly.client.sync import Client
 from duly.model.wording import count_of
 
 node = typer.Typer(
@@ -46,7 +47,9 @@ def list_nodes(
         print_nodes(page["items"], now())
         print_next_cursor(page["next_cursor"])
     else:
-        print("No nodes yet. Start one on a machine with: duly agent")
+        print(
+            "No nodes yet. Start 'duly agent' on a machine, with a token of 'duly node token create'."
+        )
 
 
 token = typer.Typer(
@@ -144,14 +147,26 @@ def update(
 
 @node.command()
 def remove(node_id: NodeId, yes: YesFlag = False) -> None:
-    """Remove a node permanently; its running tasks are handed over to other nodes."""
+    """Remove a node permanently, with all reservations on it; its tasks run on other nodes."""
     with connect() as client:
         shown = client.get_node(node_id)
         tasks = count_of(shown["tasks"], "running task")
         fate = f"; its {tasks} will run on other nodes" if shown["tasks"] else ""
+        if reserved := _count_reservations(client, shown["name"]):
+            goes = "goes" if reserved == 1 else "go"
+            fate += f"; {count_of(reserved, 'reservation')} on it {goes} with it"
         confirm(f"Remove the node {shown['name']} for good{fate}?", yes=yes)
         client.remove_node(str(shown["id"]))
     print(clean(f"Node {shown['name']} (ID {shown['id']}) removed{fate}."))
+
+
+def _count_reservations(client: Client, node_name: str) -> int:
+    count, cursor = 0, None
+    while True:
+        page = client.list_resources(limit=1000, cursor=cursor, node=node_name)
+        count += sum(held["kind"] == "reservation" for held in page["items"])
+        if (cursor := page["next_cursor"]) is None:
+            return count
 
 
 def print_held(held: list[Allocation], *, more: bool) -> None:

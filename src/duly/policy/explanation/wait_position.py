@@ -30,7 +30,8 @@ def add_position(reason: Reason, ahead: int | None) -> Reason:
     text = "It is next in line."
     if ahead:
         text = (
-            f"{count_of(ahead, 'task')} with the same needs {'is' if ahead == 1 else 'are'} ahead."
+            f"{count_of(ahead, 'task')} of its tenant with the same needs "
+            f"{'is' if ahead == 1 else 'are'} ahead."
         )
     return Reason(
         reason.code, f"{reason.message} {text}", {**reason.details, "position": ahead + 1}

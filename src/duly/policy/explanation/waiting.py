@@ -1,6 +1,6 @@
 """Explains why a task that is ready to run waits."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from duly.model.node import Offer
 from duly.model.resources import field_amount, field_name, format_amount, format_bare_amount
@@ -68,7 +68,7 @@ def explain_waiting(facts: Facts) -> Reason:
     if facts.ahead:
         return Reason(
             "not_its_turn",
-            f"{count_of(facts.ahead, 'task')} with the same needs must start earlier and "
+            f"{count_of(facts.ahead, 'task')} of its tenant with the same needs must start earlier and "
             f"{'goes' if facts.ahead == 1 else 'go'} first.",
             {"ahead": facts.ahead},
         )
@@ -147,6 +147,18 @@ def _no_room(facts: Facts, taking: Sequence[Offer]) -> Reason:
     where = f"any of {len(taking)} nodes" if len(taking) > 1 else f"node {taking[0].name}"
     return Reason(
         "no_capacity",
-        f"Waiting for {wanted} to become free on {where}.",
+        f"Waiting for {wanted} to become free on {where}.{_reserved(facts, taking, short)}",
         {"kinds": sorted(map(field_name, short)), "nodes": len(taking)},
     )
+
+
+def _reserved(facts: Facts, taking: Sequence[Offer], short: Collection[str]) -> str:
+    """Return a sentence on the reservations without which a node would have room for the task."""
+    for offer in taking:
+        reserved = dict(offer.reserved.items())
+        if any(reserved.get(kind) for kind in short) and not offer.free.plus(
+            offer.reserved
+        ).shortage(facts.needs, offer.capacity):
+            amounts = (format_amount(kind, reserved[kind]) for kind in short if reserved.get(kind))
+            return f" Reservations keep {either(amounts, 'and')} of node {offer.name}."
+    return ""

@@ -148,6 +148,7 @@ def _offer(
         capacity=incarnation.capacity,
         free=free,
         used=used if reserved is not None else NO_RESOURCES,
+        reserved=reserved or NO_RESOURCES,
         next_end=next_end,
         labels=incarnation.labels,
         draining=incarnation.draining,
