@@ -14,5 +14,5 @@ async def test_a_join_token_file_with_more_than_a_token_is_refused(tmp_path, con
     file = tmp_path / "join.token"
     file.write_text(content)
     flags = AgentFlags(url="http://127.0.0.1:1", data=str(tmp_path), join_token_file=str(file))
-    with pytest.raises(ConfigError, match="--join-token-file: .* It must have one line"):
+    with pytest.raises(ConfigError, match=r"--join-token-file: .* It must have one line"):
         await run_until_interrupted(flags, lambda: None, lambda _: None)

@@ -36,7 +36,8 @@ def test_a_task_that_waits_for_room_is_told_its_position():
     assert why(ahead=0).message == "Waiting for 1 CPU to become free on node a. It is next in line."
     reason = why(ahead=3)
     assert reason.message == (
-        "Waiting for 1 CPU to become free on node a. 3 tasks of its tenant with the same needs are ahead."
+        "Waiting for 1 CPU to become free on node a. 3 tasks of its tenant with the same needs are "
+        "ahead."
     )
     assert reason.details["position"] == 4
 

@@ -48,7 +48,8 @@ def list_nodes(
         print_next_cursor(page["next_cursor"])
     else:
         print(
-            "No nodes yet. Start 'duly agent' on a machine, with a token of 'duly node token create'."
+            "No nodes yet. Start 'duly agent' on a machine, with a token of "
+            "'duly node token create'."
         )
 
 

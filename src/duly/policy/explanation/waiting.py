@@ -68,8 +68,8 @@ def explain_waiting(facts: Facts) -> Reason:
     if facts.ahead:
         return Reason(
             "not_its_turn",
-            f"{count_of(facts.ahead, 'task')} of its tenant with the same needs must start earlier and "
-            f"{'goes' if facts.ahead == 1 else 'go'} first.",
+            f"{count_of(facts.ahead, 'task')} of its tenant with the same needs must start earlier "
+            f"and {'goes' if facts.ahead == 1 else 'go'} first.",
             {"ahead": facts.ahead},
         )
     return Reason(

@@ -43,8 +43,8 @@ SERVER_TIMEOUT = timedelta(seconds=10)
 """A server without a heartbeat for this long loses its number to the next one that starts."""
 NODE_KEY = re.compile(r"[A-Za-z0-9_-]{32,200}")
 UNKNOWN_INVITE = (
-    "Its key or join token is unknown or has expired. Create a token with 'duly node token create', "
-    "and give it with --join-token-file."
+    "Its key or join token is unknown or has expired. Create a token with 'duly node token "
+    "create', and give it with --join-token-file."
 )
 EXHAUSTED_INVITE = (
     "The join token has been used as often as it may be. Create another one with 'duly node token "
