@@ -87,7 +87,7 @@ def test_answers_have_a_form_for_every_reader(server, tenant):
 
 def test_a_tenant_gets_a_weight_of_its_own_and_gives_it_back(server, tenant, as_holder):
     shown = " ".join(ok(server, "tenant", "show", tenant).split())
-    assert "weight 2 (the plan's) share 0 % fair share no task may start" in shown
+    assert "weight 2 (the plan's) share 0 % fair share none: no task of it waits" in shown
     assert "7 (its own)" in ok(server, "tenant", "update", tenant, "--weight", "7")
     assert "fair users no" in shown
     shared = ok(server, "tenant", "update", tenant, "--fair-users")
@@ -163,7 +163,9 @@ def test_a_tenants_own_manager_goes_no_further(server, tenant, as_holder):
     table = ok(server, "audit", env=kim)
     assert f"{tenant}/kim" in table
     assert "user.create" in table
-    ok(server, "user", "remove", "sam", env=kim)
+    unconfirmed = server.duly("user", "remove", "sam", env=kim)
+    assert (unconfirmed.returncode, "Remove the user sam" in unconfirmed.stderr) == (2, True)
+    ok(server, "user", "remove", "sam", "--yes", env=kim)
     found = answer(server, "audit", "--tenant", tenant, "--action", "user.remove", "--since", "1h")
     assert [(one["actor"], one["target"]) for one in found["items"]] == [(f"{tenant}/kim", "sam")]
 

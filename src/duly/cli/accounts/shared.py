@@ -96,7 +96,7 @@ def tenant_pairs(tenant: Tenant, now: Any) -> list[tuple[str, str]]:
         ("plan", tenant["plan"]),
         ("weight", f"{tenant['weight']} ({whose})"),
         ("share", format_percent(tenant["share"]) or "no node is ready"),
-        ("fair share", format_percent(tenant["fair_share"]) or "no task may start"),
+        ("fair share", format_percent(tenant["fair_share"]) or "none: no task of it waits"),
         ("fair users", "yes" if tenant["fair_users"] else "no"),
         ("status", tenant["status"]),
         ("users", str(tenant["users"])),

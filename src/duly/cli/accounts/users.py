@@ -14,11 +14,13 @@ from duly.cli.accounts.shared import (
     user_pairs,
     user_row,
 )
+from duly.cli.confirm import YesFlag, confirm
 from duly.cli.connect import connect
 from duly.cli.output.pages import CursorFlag, LimitFlag
 from duly.cli.output.printing import Output, OutputFlag
 from duly.cli.output.text import clean, now
 from duly.client.shapes.account_shapes import User
+from duly.model.wording import count_of
 
 user = typer.Typer(
     name="user", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
@@ -101,9 +103,12 @@ def update(
 
 
 @user.command()
-def remove(name: UserName, tenant: TenantFlag = None) -> None:
+def remove(name: UserName, tenant: TenantFlag = None, yes: YesFlag = False) -> None:
     """Remove a user and revoke its keys; its tasks are kept."""
     with connect() as client:
+        keys = client.get_user(name, tenant=tenant)["keys"]
+        revoked = f", and revoke {count_of(keys, 'key')} of it" if keys else ""
+        confirm(f"Remove the user {name}{revoked}?", yes=yes)
         client.remove_user(name, tenant=tenant)
     print(clean(f"User {name} removed, and its keys revoked."))
 
