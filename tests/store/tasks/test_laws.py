@@ -201,6 +201,7 @@ class Laws(RuleBasedStateMachine):
             status=status,
             ready_at=at,
             start_by=at,
+            shape_id=held.shape_id,
             tally=tally,
             result=None,
             task_reason=Reason("because", "It did."),
