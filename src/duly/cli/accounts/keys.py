@@ -31,6 +31,12 @@ KeyId = Annotated[
     str, typer.Argument(metavar="ID", help="The key's ID, or its first 12 characters.")
 ]
 UserFlag = Annotated[str | None, typer.Option(metavar="NAME", help="The user that holds the key.")]
+CreateUserFlag = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="The user that holds the key; created if there is no such user."
+    ),
+]
 ServiceFlag = Annotated[
     str | None, typer.Option(metavar="NAME", help="The service that holds the key; any name.")
 ]
@@ -52,7 +58,7 @@ COLUMNS = (
 @key.command()
 def create(
     tenant: TenantFlag = None,
-    user: UserFlag = None,
+    user: CreateUserFlag = None,
     service: ServiceFlag = None,
     scopes: Annotated[
         str, typer.Option(metavar="SCOPES", help=f"Its scopes: {SCOPES}.")
