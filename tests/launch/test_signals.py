@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from duly.errors import Unavailable
 from duly.launch.signals import STOP_SIGNALS, Signals
 
 
@@ -139,3 +140,30 @@ async def test_the_second_signal_is_reported_once():
     async with asyncio.timeout(10):
         await interrupts.run(work())
     assert calls == ["stop", "hurry"]
+
+
+@pytest.mark.parametrize(
+    "error", [Unavailable("lost"), ExceptionGroup("", [Unavailable("lost"), Unavailable("lost")])]
+)
+async def test_a_connection_that_is_lost_while_stopping_does_not_change_the_exit_code(error):
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+        finally:
+            raise error
+
+    async with asyncio.timeout(10):
+        assert await Signals().run(work()) == 130
+
+
+async def test_what_else_fails_while_stopping_fails():
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+        finally:
+            raise ExceptionGroup("", [Unavailable("lost"), ZeroDivisionError()])
+
+    with pytest.raises(ExceptionGroup):
+        await Signals().run(work())

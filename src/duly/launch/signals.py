@@ -12,6 +12,8 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from duly.errors import Unavailable
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 128 + signal.SIGINT
 """The exit code after Ctrl-C."""
@@ -46,6 +48,10 @@ class Signals:
             if not self.is_stopping or self._work is None:
                 raise
             self._work.uncancel()
+        except (Unavailable, ExceptionGroup) as error:
+            # A cancelled statement may end as a lost connection rather than as a cancellation.
+            if not self.is_stopping or not _is_unavailable(error):
+                raise
         finally:
             for signum in handled:
                 loop.remove_signal_handler(signum)
@@ -76,3 +82,10 @@ def _call(callback: Callback) -> None:
 
 def _is_ignored(signum: signal.Signals) -> bool:
     return signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN
+
+
+def _is_unavailable(error: Exception) -> bool:
+    """Return True for Unavailable, also several of them in a group."""
+    if isinstance(error, ExceptionGroup):
+        return error.split(Unavailable)[1] is None
+    return isinstance(error, Unavailable)

@@ -76,4 +76,5 @@ async def _in_thread(function: Callable[[], T]) -> T:
         return await asyncio.shield(call)
     except asyncio.CancelledError:
         await asyncio.wait([call])
+        call.exception()  # Retrieved, because asyncio logs an exception that nobody asked for.
         raise

@@ -52,7 +52,10 @@ class Programs:
         script: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program to completion as `user`; stdout includes its stderr."""
+        """Run a program to completion as `user`; stdout includes its stderr.
+
+        It runs outside our terminal: Ctrl-C is for Duly, which waits for the program's end.
+        """
         return subprocess.run(  # noqa: S603 (PostgreSQL's programs, with arguments of our own)
             [self.folder / program, *arguments],
             input=script,
@@ -60,6 +63,7 @@ class Programs:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            start_new_session=True,
             cwd="/",
             env=_environment(environment),
             umask=0o077,
