@@ -1,4 +1,5 @@
 import stat
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,13 +9,13 @@ from duly.cli.tasks.flags import TaskFlags
 from duly.cli.tasks.request import (
     MAX_SCRIPT_BYTES,
     parse_pairs,
-    parse_since,
     read_script,
     refuse_local_file,
     require_payload,
     task_fields,
 )
 from duly.cli.tasks.tasks import task_filter
+from duly.cli.tasks.times import parse_instant, parse_since
 from duly.model.requests.task_request import TaskRequest
 
 NOW = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)
@@ -95,6 +96,32 @@ def test_a_time_without_an_offset_is_on_the_clock_of_this_machine():
 
 
 @pytest.mark.parametrize(
+    ("zone", "wall", "instant"),
+    [
+        ("Europe/Berlin", "2027-03-28T02:30", "2027-03-28T01:00Z"),
+        ("Europe/Berlin", "2027-03-28T02:00", "2027-03-28T01:00Z"),
+        ("Europe/Berlin", "2027-03-28T01:59:59", "2027-03-28T00:59:59Z"),
+        ("Europe/Berlin", "2027-03-28T03:00", "2027-03-28T01:00Z"),
+        ("Europe/Berlin", "2027-10-31T02:30", "2027-10-31T00:30Z"),
+        ("Australia/Lord_Howe", "2027-10-03T02:10", "2027-10-02T15:30Z"),
+    ],
+)
+def test_a_time_that_daylight_saving_skips_is_the_first_after_it(monkeypatch, zone, wall, instant):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert parse_instant("--run-at", wall) == datetime.fromisoformat(instant)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_limit_of_0_is_sent_for_the_server_to_refuse():
+    concurrency = fields(concurrency_key="k", concurrency_limit=0)["concurrency"]
+    assert concurrency == {"key": "k", "limit": 0}
+
+
+@pytest.mark.parametrize(
     "flags",
     [
         {"execution_cap": "soon"},
@@ -106,6 +133,13 @@ def test_a_time_without_an_offset_is_on_the_clock_of_this_machine():
         {"extra": ["gpu=many"]},
         {"label": ["=x"]},
         {"env": ["NOT_SET_ANYWHERE_HERE"]},
+        {"depends_on": [""]},
+        {"depends_on": ["17", ""]},
+        {"depends_on": [","]},
+        {"depends_on": [":failure"]},
+        {"no_retry_exit": [""]},
+        {"cpu": float("nan")},
+        {"cpu": float("inf")},
     ],
 )
 def test_what_can_be_told_wrong_here_is_a_usage_error(flags):

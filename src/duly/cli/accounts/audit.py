@@ -9,7 +9,7 @@ from duly.cli.connect import connect
 from duly.cli.output.pages import CursorFlag, LimitFlag
 from duly.cli.output.printing import Output, OutputFlag
 from duly.cli.output.text import now
-from duly.cli.tasks.request import parse_since
+from duly.cli.tasks.times import parse_since
 
 COLUMNS = ("id", "at", "tenant", "actor", "action", "target", "details")
 

@@ -14,7 +14,8 @@ from typer import BadParameter, Option
 
 from duly.cli.local_timezone import local_timezone
 from duly.cli.tasks.flags import TaskFlags, with_flags
-from duly.cli.tasks.request import is_duration, parse_instant, parse_seconds, task_fields
+from duly.cli.tasks.request import parse_seconds, task_fields
+from duly.cli.tasks.times import is_duration, parse_instant
 from duly.cli.written_flags import as_written
 from duly.client.shapes.schedule_shapes import ScheduleFields
 from duly.client.shapes.task_shapes import TaskFields

@@ -10,8 +10,8 @@ from duly.cli.output.pages import CursorFlag, print_next_cursor
 from duly.cli.output.printing import Output, OutputFlag, print_items
 from duly.cli.output.text import now
 from duly.cli.tasks.find_task import task_to_read
-from duly.cli.tasks.request import parse_since
 from duly.cli.tasks.tasks import ReadTaskId, TenantFlag
+from duly.cli.tasks.times import parse_since
 from duly.client.shapes.attempt_shapes import AttemptFilter, ListedAttempt
 from duly.client.shapes.task_shapes import Attempt, TenantPage
 from duly.client.sync import Client

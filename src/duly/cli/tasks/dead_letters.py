@@ -10,8 +10,8 @@ from duly.cli.connect import connect, print_notice
 from duly.cli.output.printing import Output, OutputFlag, print_ids, print_items
 from duly.cli.output.text import clean_lines, now
 from duly.cli.tasks.change import DownstreamFlag, print_replayed
-from duly.cli.tasks.request import parse_since
 from duly.cli.tasks.tasks import ShowEnvFlag, print_task
+from duly.cli.tasks.times import parse_since
 from duly.client.shapes.task_shapes import Task
 from duly.client.sync import Client
 

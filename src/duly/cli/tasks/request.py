@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
+from math import isfinite
 from pathlib import Path
 
 from typer import BadParameter
@@ -15,6 +16,7 @@ from typer import BadParameter
 from duly.cli.tasks.find_task import is_id
 from duly.cli.tasks.flags import ResourceFlags, TaskFlags
 from duly.cli.tasks.task_input import read_input
+from duly.cli.tasks.times import parse_instant
 from duly.cli.written_flags import as_written
 from duly.client.shapes.task_shapes import (
     Concurrency,
@@ -107,20 +109,6 @@ def parse_pairs(flag: str, texts: Iterable[str] | None) -> dict[str, str]:
     return found
 
 
-def parse_since(flag: str, text: str) -> str | datetime:
-    """Parse a duration back from the server's now, or a time, local if it has no offset."""
-    return text if is_duration(text) else parse_instant(flag, text)
-
-
-def is_duration(text: str) -> bool:
-    """Return True if the text is a duration rather than a time."""
-    try:
-        parse_duration(text, "time")
-    except Invalid:
-        return False
-    return True
-
-
 def parse_expires(text: str | None) -> float | None:
     """Parse the flag --expires into seconds from now."""
     return None if text is None else parse_seconds("--expires", text)
@@ -193,6 +181,8 @@ def resource_fields(flags: TaskFlags | ResourceFlags) -> ResourceFields:
     """Return the amounts that were given."""
     amounts: ResourceFields = {}
     if flags.cpu is not None:
+        if not isfinite(flags.cpu):
+            raise BadParameter(f"'{flags.cpu}' is not an amount. Try 0.5.", param_hint="--cpu")
         amounts["cpu"] = flags.cpu
     if flags.memory is not None:
         amounts.update(_size("memory", flags.memory))
@@ -226,7 +216,8 @@ def _extra(texts: Iterable[str]) -> dict[str, int]:
 
 def _concurrency(flags: TaskFlags) -> Concurrency | None:
     if flags.concurrency_key is not None:
-        return {"key": flags.concurrency_key, "limit": flags.concurrency_limit or 1}
+        limit = 1 if flags.concurrency_limit is None else flags.concurrency_limit
+        return {"key": flags.concurrency_key, "limit": limit}
     if flags.concurrency_limit is not None:
         raise BadParameter(
             "it needs --concurrency-key KEY. Give that, too.", param_hint="--concurrency-limit"
@@ -241,20 +232,33 @@ def _duration(flag: str, text: str | None) -> float | None:
 def _depends_on(flags: TaskFlags) -> list[str | DependencyFields]:
     """Parse ids, comma-separated or repeated, each with an optional condition."""
     found: list[str | DependencyFields] = []
-    for text in ",".join(flags.depends_on or ()).split(","):
-        task, colon, on = text.strip().partition(":")
+    for text in _items("--depends-on", flags.depends_on or ()):
+        task, colon, on = text.partition(":")
         if colon and on not in ("success", "failure", "always"):
             raise BadParameter(
                 f"{on!r} is unknown. Use success, failure or always, as in {task}:failure.",
                 param_hint="--depends-on",
             )
-        if task and not is_id(task):
+        if not is_id(task):
             raise BadParameter(
                 f"there is no task {task[:60]!r}. Give a task ID from 'duly list'.",
                 param_hint="--depends-on",
             )
-        if task:
-            found.append({"task": task, "on": on} if colon else task)
+        found.append({"task": task, "on": on} if colon else task)
+    return found
+
+
+def _items(flag: str, texts: Iterable[str]) -> list[str]:
+    """Split what is comma-separated or repeated; refuses an empty value, as of an unset variable.
+
+    A comma at the end is no value.
+    """
+    found = []
+    for text in texts:
+        items = [item.strip() for item in text.split(",")]
+        if not any(items):
+            raise BadParameter("it is empty. Give a value, or leave it out.", param_hint=flag)
+        found += [item for item in items if item]
     return found
 
 
@@ -271,9 +275,8 @@ def _retry(flags: TaskFlags) -> RetryFields:
 
 def _exit_codes(texts: Iterable[str]) -> list[int]:
     """Parse exit codes, comma-separated or repeated."""
-    codes = [text.strip() for text in ",".join(texts).split(",")]
     try:
-        return [int(code) for code in codes if code]
+        return [int(code) for code in _items("--no-retry-exit", texts)]
     except ValueError:
         raise BadParameter(
             "an exit code is not a whole number. Write them like 3,4.", param_hint="--no-retry-exit"
@@ -305,19 +308,6 @@ def _run_at(flags: TaskFlags, now: datetime) -> datetime | None:
     if flags.run_in is not None:
         return now + timedelta(seconds=parse_seconds("--in", flags.run_in))
     return None if flags.run_at is None else parse_instant("--run-at", flags.run_at)
-
-
-def parse_instant(flag: str, text: str) -> datetime:
-    """Parse a time; without an offset it is in the local timezone."""
-    try:
-        at = datetime.fromisoformat(text.strip())
-        return at.astimezone() if at.tzinfo is None else at
-    except (ValueError, OverflowError, OSError):
-        raise BadParameter(
-            f"{text[:60]!r} is not a time. Write it like 2027-01-31T06:30 (local time) or "
-            "2027-01-31T06:30Z.",
-            param_hint=flag,
-        ) from None
 
 
 def _env(flags: TaskFlags) -> dict[str, str]:
