@@ -16,6 +16,12 @@ def test_help_for_an_unknown_command_suggests_a_similar_one():
     assert run("help", "show", "me").returncode == 2
 
 
+def test_help_for_an_unknown_command_of_a_group_suggests_a_similar_one():
+    done = run("help", "schedule", "creat")
+    assert (done.returncode, "Did you mean 'create'" in done.stderr) == (2, True)
+    assert "Traceback" not in done.stderr
+
+
 def test_completion_without_a_server_offers_nothing_and_says_nothing():
     done = run(
         _DULY_COMPLETE="complete_bash",

@@ -77,11 +77,36 @@ def test_the_version_is_that_of_the_package():
         ("dead replay", "Nothing is selected. Give task IDs, --reason, --since or --all."),
         ("update 7", "There is nothing to change. Give a flag, such as --priority 5."),
         ("help show me", "COMMAND: 'duly show' has no command 'me'."),
+        (
+            "submit -f a.yaml -f b.yaml",
+            "-f: it is given more than once. Submit one file at a time.",
+        ),
+        ("simulate w.toml --scale-load nan", "--scale-load: 'nan' is not a number. Try 1.5."),
+        ("simulate w.toml --nodes 0", "--nodes: a fleet has at least 1 node."),
     ],
 )
 def test_a_usage_error_ends_with_2_and_is_one_line_that_says_what_is_wrong(args, line):
     done = run(*args.split(), DULY_URL=NOWHERE)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"duly: {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "flag"),
+    [
+        (["up", "--data", ""], "--data"),
+        (["up", "--data="], "--data"),
+        (["up", "--store", ""], "--store"),
+        (["up", "--config", ""], "--config"),
+        (["serve", "--store", ""], "--store"),
+        (["agent", "--url", "http://127.0.0.1:1", "--data", ""], "--data"),
+        (["run", "--bundle", "", "--", "true"], "--bundle"),
+        (["db", "init", "--admin-key-file", ""], "--admin-key-file"),
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(args, flag, tmp_path):
+    done = run(*args, DULY_URL=NOWHERE, HOME=str(tmp_path))
+    problem = f"duly: {flag}: it is empty. Give a value, or leave it out.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", problem)
 
 
 @pytest.mark.parametrize("group", ["", "node", "server"])

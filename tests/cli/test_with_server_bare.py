@@ -106,5 +106,5 @@ def test_a_command_that_needs_the_server_says_what_to_install(bare, server, comm
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"duly: 'duly {name}' needs the server part of Duly, which is not installed. "
-        "Install it with: pip install 'duly[server]'\n"
+        "Install Duly with it: pip install '.[server]' in Duly's folder.\n"
     )

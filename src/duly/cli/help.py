@@ -32,4 +32,5 @@ def show_help(
         # It raises a usage error with similar names for an unknown command.
         name, command, _ = context.command.resolve_command(context, [word])
         context = command.make_context(name, [], parent=context, resilient_parsing=True)
+        context.resilient_parsing = False  # Otherwise an unknown command of a group is None.
     print(context.get_help())

@@ -19,8 +19,8 @@ import duly
 from duly.cli.entry import INTERRUPTED
 from duly.errors import DulyError
 
-NOT_CONFIRMED = 1
-"""The exit code of a command whose question was not answered with yes."""
+NOT_CONFIRMED = REFUSED = 1
+"""The exit code of a command whose question was not answered with yes, and of most errors."""
 USAGE_ERROR = 2
 """The exit code of a usage error, as in click."""
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -34,7 +34,7 @@ class CommandEntry:
     home: str
     summary: str
     extra: str = ""
-    """The optional dependencies that it needs, as in `pip install 'duly[server]'`."""
+    """The optional dependencies that it needs, as in `pip install '.[server]'`."""
 
 
 SECTIONS: dict[str, dict[str, CommandEntry]] = {
@@ -260,7 +260,7 @@ class LazyCommands(TyperGroup):
 
             print_notice(
                 f"duly: 'duly {ctx.invoked_subcommand}' needs the {extra} part of Duly, which is "
-                f"not installed. Install it with: pip install 'duly[{extra}]'"
+                f"not installed. Install Duly with it: pip install '.[{extra}]' in Duly's folder."
             )
             raise typer.Exit(USAGE_ERROR) from error
         except typer.Abort as error:
@@ -273,6 +273,19 @@ class LazyCommands(TyperGroup):
             discard_output()
             is_interrupted = isinstance(error.__context__, KeyboardInterrupt)
             raise typer.Exit(INTERRUPTED if is_interrupted else 0) from None
+        except OSError as error:
+            from duly.cli.connect import print_notice
+            from duly.cli.output.closed_pipe import (
+                describe_unwritable,
+                discard_output,
+                is_unwritable,
+            )
+
+            if not is_unwritable(error):
+                raise
+            discard_output()
+            print_notice(f"duly: {describe_unwritable(error)}")
+            raise typer.Exit(REFUSED) from None
         except KeyboardInterrupt:
             from duly.cli.output.closed_pipe import discard_output
 
@@ -324,6 +337,8 @@ class TakesCommand(TyperCommand):
 
 def load_command(name: str, entry: CommandEntry) -> Any:
     """Import a command, which is a function or a Typer group, and return it for click."""
+    from duly.cli.empty_paths import refuse_empty_paths
+
     module, _, attribute = entry.home.partition(":")
     found = getattr(import_module(f"duly.cli.{module}"), attribute)
     if isinstance(found, typer.Typer):
@@ -338,7 +353,9 @@ def load_command(name: str, entry: CommandEntry) -> Any:
         else:
             alone.command(name)(found)
         found = alone
-    return typer.main.get_command(found)
+    command = typer.main.get_command(found)
+    refuse_empty_paths(command)
+    return command
 
 
 app = typer.Typer(

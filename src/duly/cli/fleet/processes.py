@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from duly.cli.connect import print_notice
+from duly.cli.empty_paths import refuse_empty
 from duly.cli.output.text import clean_lines
 from duly.errors import ConfigError
 
@@ -53,7 +54,12 @@ IsolationFlag = Annotated[
 ]
 StoreFlag = Annotated[
     str | None,
-    typer.Option("--store", metavar="URL", help="Object store: a folder, s3://…, gs://…"),
+    typer.Option(
+        "--store",
+        metavar="URL",
+        callback=refuse_empty,
+        help="Object store: a folder, s3://…, gs://…",
+    ),
 ]
 VerboseFlag = Annotated[
     bool, typer.Option("--verbose", "-v", help="Log more than warnings and errors.")
@@ -229,7 +235,12 @@ def doctor(
     port: PortFlag = 8470,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="URL", help="Object store of 'duly serve' to check."),
+        typer.Option(
+            "--store",
+            metavar="URL",
+            callback=refuse_empty,
+            help="Object store of 'duly serve' to check.",
+        ),
     ] = None,
 ) -> None:
     """Check this machine and print fixes; exit 1 if Duly cannot run."""

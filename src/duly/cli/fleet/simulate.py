@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,6 +73,8 @@ def simulate(
 
     _check_source(workload, history)
     _check_choices(output, tenants)
+    if isnan(scale_load):  # It is neither below the minimum nor above the maximum.
+        raise typer.BadParameter("'nan' is not a number. Try 1.5.", param_hint="--scale-load")
     policies, counts = _policies(policy), _node_counts(nodes)
     if picture is not None and len(policies) * len(counts) > 1:
         raise typer.BadParameter(
@@ -161,7 +164,9 @@ def _node_counts(text: str | None) -> Sequence[Mapping[str, int]]:
         )
     is_relative = any(each[0] in "+-" for each in bounds)
     low, high = map(int, bounds)
-    if not (is_relative or low >= 1) or not low <= high < low + MAX_RUNS:
+    if not is_relative and low < 1:
+        raise typer.BadParameter("a fleet has at least 1 node.", param_hint="--nodes")
+    if not low <= high < low + MAX_RUNS:
         raise typer.BadParameter(
             f"{text[:40]!r} is not a range of 1 to {MAX_RUNS} numbers. Write it like 90..110.",
             param_hint="--nodes",

@@ -15,8 +15,8 @@ from duly.cli.connect import (
     print_notice,
 )
 from duly.cli.entry import INTERRUPTED
-from duly.cli.exit_codes import SIGNAL_BASE, describe_end, exit_code_for_task
-from duly.cli.output.closed_pipe import discard_output
+from duly.cli.exit_codes import DULY_FAILED, SIGNAL_BASE, describe_end, exit_code_for_task
+from duly.cli.output.closed_pipe import describe_unwritable, discard_output, is_unwritable
 from duly.cli.output.printing import write_bytes
 from duly.cli.output.text import now
 from duly.cli.output.truncation import MAX_NOTICE_BYTES, tell_if_truncated
@@ -71,6 +71,13 @@ def run_task(client: Client, fields: TaskFields) -> int:
         client.cancel_task(task["id"])
         discard_output()
         return SIGNAL_BASE + signal.SIGPIPE
+    except OSError as error:
+        if not is_unwritable(error):
+            raise
+        client.cancel_task(task["id"])
+        discard_output()
+        print_notice(f"duly: {describe_unwritable(error)} Task {task['id']} is cancelled.")
+        return DULY_FAILED
     except KeyboardInterrupt:
         show = f"duly show {interrupt.task or ''}".rstrip()
         print_notice(f"Detached; the task may still run. See it with: {show}")

@@ -15,6 +15,7 @@ from duly.cli.connect import (
 )
 from duly.cli.entry import INTERRUPTED
 from duly.cli.exit_codes import DULY_FAILED, describe_end, exit_code_for_task
+from duly.cli.output.closed_pipe import telling_if_unwritable
 from duly.cli.output.printing import Output, OutputFlag, print_value
 from duly.cli.output.text import format_moment, now
 from duly.cli.tasks.bundle import add_bundle
@@ -33,7 +34,7 @@ Command = Annotated[
     ),
 ]
 FileFlag = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--file",
         "-f",
@@ -54,11 +55,15 @@ def submit(
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Submit a task, or a manifest of tasks, and print its ID."""
-    if file is not None:
+    if file:
+        if len(file) > 1:
+            raise typer.BadParameter(
+                "it is given more than once. Submit one file at a time.", param_hint="--file"
+            )
         from duly.cli.tasks.submit_file import submit_file
 
         require_file_alone(flags, command)
-        submit_file(file, flags.idempotency_key, output, wait=wait)
+        submit_file(file[0], flags.idempotency_key, output, wait=wait)
         return
     fields = task_fields(flags, command or (), now=now())
     require_payload(fields)
@@ -74,7 +79,8 @@ def submit(
     with connect_to_submit() as client:
         task = submit_task(client, fields, output)
     if output is not Output.TABLE:
-        print_value(task, output)
+        with telling_if_unwritable(f"Task {task['id']} submitted."):
+            print_value(task, output)
 
 
 def submit_task(client: Client, fields: TaskFields, output: Output) -> Task:
@@ -85,7 +91,9 @@ def submit_task(client: Client, fields: TaskFields, output: Output) -> Task:
         print_sentence = print if output is Output.TABLE else print_notice
         print_sentence(describe_earlier(task, fields))
     elif output is Output.TABLE:
-        print(f"Task {task['id']} submitted.{_when(task)}", flush=True)
+        sentence = f"Task {task['id']} submitted.{_when(task)}"
+        with telling_if_unwritable(sentence):
+            print(sentence, flush=True)
     tell_if_unplaceable(client, task, fields)
     return task
 
