@@ -1,4 +1,5 @@
 import json
+import re
 import uuid
 
 import pytest
@@ -22,6 +23,27 @@ def test_a_repeated_idempotency_key_is_said(server, name):
         first,
         True,
     )
+
+
+@pytest.mark.parametrize(
+    ("manifest", "what"),
+    [
+        ("tasks: {a: {run: 'true'}}", r"Graph \d+ has"),
+        ("[{run: 'true'}, {run: 'true'}]", r"2 tasks from \d+ to \d+ have"),
+        ("run: 'true'", r"Task \d+ has"),
+    ],
+)
+def test_a_repeated_idempotency_key_of_a_file_is_said(server, name, tmp_path, manifest, what):
+    file = tmp_path / "file.yaml"
+    file.write_text(manifest)
+    command = ("submit", "-f", str(file), "--idempotency-key", name)
+    assert " submitted" in server.duly(*command).stdout
+    again = server.duly(*command)
+    said = again.stdout + again.stderr
+    assert re.fullmatch(f"{what} this idempotency key already.* Nothing was submitted.\n", said)
+    machine = server.duly(*command, "-o", "id")
+    assert machine.stdout
+    assert "Nothing was submitted." in machine.stderr
 
 
 def test_a_time_in_the_past_is_said_and_does_not_hinder(server):

@@ -3,10 +3,13 @@
 import csv
 import io
 import json
+import re
+import subprocess
 import uuid
 
 import pytest
 
+from tests.cli.conftest import DULY
 from tests.cli.imports import HEAVY, imported_by
 
 
@@ -178,6 +181,37 @@ def test_dead_letters_can_be_looked_at_replayed_and_dropped(server):
         f"Task {replayed['id']} dropped from the dead letters.\n"
     )
     assert server.duly("dead", "show", replayed["id"]).returncode == 1
+
+
+def test_dead_letters_are_replayed_and_dropped_with_one_json_value(server):
+    tasks = [ended(server, "--attempts", "1", "--", "sh", "-c", "exit 9") for _ in range(2)]
+    replayed = answer(server, "dead", "replay", *tasks)
+    assert [task["replay_of"] for task in replayed["items"]] == tasks
+    letters = [task["id"] for task in replayed["items"]]
+    server.duly("wait", *letters)
+    assert answer(server, "dead", "drop", *letters)["items"] == [{"id": each} for each in letters]
+
+
+def full(server, *args):
+    """Run a command whose output goes to a full disk."""
+    with open("/dev/full", "w") as disk:  # noqa: PTH123
+        return subprocess.run(
+            [DULY, *args], env=server.environment, stdout=disk, stderr=subprocess.PIPE, text=True
+        )
+
+
+def test_output_to_a_full_disk_is_one_sentence_and_the_task_is_named(server):
+    problem = "The output cannot be written: No space left on device."
+    assert full(server, "list").stderr == f"duly: {problem}\n"
+    for output in ("table", "id"):
+        done = full(server, "submit", "-o", output, "--", "true")
+        assert done.returncode == 1
+        assert re.fullmatch(rf"Task \d+ submitted\.\nduly: {problem}\n", done.stderr)
+    done = full(server, "run", "--", "sh", "-c", "echo hi; sleep 60")
+    assert done.returncode == 125
+    task = re.search(rf"duly: {problem} Task (\d+) is cancelled\.\n$", done.stderr)[1]
+    server.duly("wait", task)
+    assert answer(server, "show", task)["status"] == "cancelled"
 
 
 def test_the_servers_are_listed_with_what_they_lead(server):

@@ -1,13 +1,13 @@
 """Manage dead letters: failed tasks with no attempts left."""
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
 from duly.cli import last_task
 from duly.cli.connect import connect, print_notice
-from duly.cli.output.printing import Output, OutputFlag, print_ids, print_items
+from duly.cli.output.printing import TASK_COLUMNS, Output, OutputFlag, print_items, print_value
 from duly.cli.output.text import clean_lines, now
 from duly.cli.tasks.change import DownstreamFlag, print_replayed
 from duly.cli.tasks.tasks import ShowEnvFlag, print_task
@@ -89,12 +89,17 @@ def replay(
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Submit dead letters again, as new tasks."""
+    replayed: list[Task] = []
     with connect() as client:
-        for old in select_letters(client, tasks, reason, since, everything=everything):
-            new = client.replay_dead_letter(old, downstream=downstream)
-            last_task.remember(client.endpoint, new["id"])
-            form = Output.JSONL if output is Output.JSON and not tasks else output
-            print_replayed(client, old, new, form, downstream=downstream)
+        old_ids = select_letters(client, tasks, reason, since, everything=everything)
+        try:
+            for old in old_ids:
+                replayed.append(client.replay_dead_letter(old, downstream=downstream))
+                last_task.remember(client.endpoint, replayed[-1]["id"])
+                if output is Output.TABLE:
+                    print_replayed(client, old, replayed[-1], output, downstream=downstream)
+        finally:  # Also what was replayed before an error.
+            _print_changed(replayed, output, is_one=tasks is not None and len(tasks) == 1)
 
 
 @dead.command()
@@ -106,13 +111,34 @@ def drop(
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Drop tasks from the dead letters; their history is kept."""
+    dropped: list[dict[str, str]] = []
     with connect() as client:
-        for task in select_letters(client, tasks, reason, since, everything=everything):
-            client.drop_dead_letter(task)
-            if output is Output.TABLE:
-                print(f"Task {task} dropped from the dead letters.")
-            else:
-                print_ids([{"id": task}])
+        selected = select_letters(client, tasks, reason, since, everything=everything)
+        try:
+            for task in selected:
+                client.drop_dead_letter(task)
+                dropped.append({"id": task})
+                if output is Output.TABLE:
+                    print(f"Task {task} dropped from the dead letters.")
+        finally:  # Also what was dropped before an error.
+            is_one = tasks is not None and len(tasks) == 1
+            _print_changed(dropped, output, is_one=is_one, columns=("id",))
+
+
+def _print_changed(
+    changed: Sequence[Mapping[str, Any]],
+    output: Output,
+    *,
+    is_one: bool,
+    columns: Sequence[str] = TASK_COLUMNS,
+) -> None:
+    """Print what was changed in a machine-readable format: one value, or a list."""
+    if output is Output.TABLE:
+        return
+    if not is_one:
+        print_items(changed, None, output, columns)
+    elif changed:
+        print_value(changed[0], output, columns)
 
 
 def select_letters(
@@ -133,5 +159,5 @@ def select_letters(
     from_then = parse_since("--since", since) if since else None
     letters: list[Task] = list(client.iter_dead_letters(reason=reason, since=from_then))
     if not letters:
-        print_notice("No dead letters.")
+        print_notice("No dead letters match." if reason or since else "No dead letters.")
     return [letter["id"] for letter in letters]

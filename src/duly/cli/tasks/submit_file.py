@@ -63,8 +63,11 @@ def submit_file(name: str, key: str | None, output: Output, *, wait: bool) -> No
 class _Submitted:
     """The server's response to a task, a list of tasks or a graph."""
 
-    def __init__(self, kind: str, answer: Mapping[str, Any], ids: Mapping[str, str]) -> None:
+    def __init__(
+        self, kind: str, answer: Mapping[str, Any], ids: Mapping[str, str], *, is_new: bool
+    ) -> None:
         self.kind = kind
+        self.is_new = is_new
         self.answer = answer
         self.ids = ids
         """The ids of the tasks by ref or position."""
@@ -77,15 +80,14 @@ class _Submitted:
 
 def _submit(client: Client, manifest: Manifest, key: str | None) -> _Submitted:
     if manifest.kind == "graph":
-        graph = client.submit_graph(
+        graph, is_new = client.submit_graph_once(
             manifest.tasks, name=manifest.name, defaults=manifest.defaults, idempotency_key=key
         )
-        return _Submitted("graph", graph, graph["ids"])
+        return _Submitted("graph", graph, graph["ids"], is_new=is_new)
     if manifest.kind == "tasks":
-        ids = client.submit_many(manifest.tasks, idempotency_key=key)
-        return _Submitted(
-            "tasks", {"ids": ids}, {f"[{n}]": task_id for n, task_id in enumerate(ids)}
-        )
+        ids, is_new = client.submit_many_once(manifest.tasks, idempotency_key=key)
+        by_position = {f"[{n}]": task_id for n, task_id in enumerate(ids)}
+        return _Submitted("tasks", {"ids": ids}, by_position, is_new=is_new)
     fields: TaskFields = {**manifest.tasks[0]}
     if key is not None:
         fields["idempotency_key"] = key
@@ -94,10 +96,12 @@ def _submit(client: Client, manifest: Manifest, key: str | None) -> _Submitted:
     if not is_new:
         print_notice(describe_earlier(task, fields))
     tell_if_unplaceable(client, task, fields)
-    return _Submitted("task", task, {"": task["id"]})
+    return _Submitted("task", task, {"": task["id"]}, is_new=is_new)
 
 
 def _print_submitted(submitted: _Submitted, output: Output) -> None:
+    if output is not Output.TABLE and not submitted.is_new and submitted.kind != "task":
+        print_notice(_describe_earlier(submitted))
     if output is Output.TABLE:
         _print_summary(submitted)
     elif submitted.kind == "task":
@@ -122,6 +126,10 @@ def _print_rows(rows: Sequence[Mapping[str, str]], output: Output) -> None:
 
 
 def _print_summary(submitted: _Submitted) -> None:
+    if not submitted.is_new:
+        if submitted.kind != "task":  # One task was described with its status.
+            print(_describe_earlier(submitted))
+        return
     count = count_of(len(submitted.ids), "task")
     match submitted.kind:
         case "graph":
@@ -132,6 +140,20 @@ def _print_summary(submitted: _Submitted) -> None:
             print(f"{count} submitted: {first}" + (f" to {final}." if final != first else "."))
         case _:
             print(f"Task {submitted.last} submitted.")
+
+
+def _describe_earlier(submitted: _Submitted) -> str:
+    """Return a sentence about what was not created because its idempotency key was used before."""
+    if submitted.kind == "graph":
+        return (
+            f"Graph {submitted.answer['id']} has this idempotency key already. Nothing was "
+            "submitted."
+        )
+    first = next(iter(submitted.ids.values()))
+    return (
+        f"{count_of(len(submitted.ids), 'task')} from {first} to {submitted.last} have this "
+        "idempotency key already. Nothing was submitted."
+    )
 
 
 def _wait(client: Client, submitted: _Submitted, output: Output) -> int:

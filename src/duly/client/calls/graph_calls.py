@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from duly.client.call import Call, encode, parse_json
+from duly.client.calls.submission_calls import telling_if_created
 from duly.client.calls.task_calls import (
     BATCH_TIMEOUT_SECONDS,
     _get,
@@ -35,6 +36,13 @@ def submit_graph(
         repeatable=True,
         timeout=BATCH_TIMEOUT_SECONDS,
     )
+
+
+def _submit_graph_once(
+    tasks: Tasks, name: str | None, defaults: TaskFields | None, key: str | None
+) -> Call[tuple[GraphIds, bool]]:
+    """Submit a graph; the result also has whether this call created it."""
+    return telling_if_created(submit_graph(tasks, name, defaults, key))
 
 
 def get_graph(graph: str) -> Call[Graph]:
@@ -82,6 +90,17 @@ class GraphMethods:
         every field that a task leaves out.
         """
         return self._send(submit_graph(tasks, name, defaults, idempotency_key))
+
+    def submit_graph_once(
+        self,
+        tasks: Tasks,
+        *,
+        name: str | None = None,
+        defaults: TaskFields | None = None,
+        idempotency_key: str | None = None,
+    ) -> tuple[GraphIds, bool]:
+        """Submit a graph; return its ids, and False if its idempotency key was used before."""
+        return self._send(_submit_graph_once(tasks, name, defaults, idempotency_key))
 
     def get_graph(self, graph: str) -> Graph:
         """Return a graph: the number of tasks per status, and the first thousand tasks."""
@@ -140,6 +159,17 @@ class AsyncGraphMethods:
         every field that a task leaves out.
         """
         return await self._send(submit_graph(tasks, name, defaults, idempotency_key))
+
+    async def submit_graph_once(
+        self,
+        tasks: Tasks,
+        *,
+        name: str | None = None,
+        defaults: TaskFields | None = None,
+        idempotency_key: str | None = None,
+    ) -> tuple[GraphIds, bool]:
+        """Submit a graph; return its ids, and False if its idempotency key was used before."""
+        return await self._send(_submit_graph_once(tasks, name, defaults, idempotency_key))
 
     async def get_graph(self, graph: str) -> Graph:
         """Return a graph: the number of tasks per status, and the first thousand tasks."""

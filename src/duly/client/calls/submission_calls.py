@@ -1,9 +1,10 @@
-"""The call that submits a task and tells a new one from one that was submitted before."""
+"""Calls that submit tasks and tell new ones from those that were submitted before."""
 
+from collections.abc import Iterable
 from typing import TypeVar, Unpack
 
-from duly.client.call import Call, parse_json
-from duly.client.calls.task_calls import submit
+from duly.client.call import Call
+from duly.client.calls.task_calls import submit, submit_many
 from duly.client.shapes.task_shapes import Task, TaskFields
 
 T = TypeVar("T")
@@ -11,16 +12,17 @@ T = TypeVar("T")
 CREATED = 201
 
 
-def _submit_once(task: TaskFields) -> Call[tuple[Task, bool]]:
-    """Submit a task; the result also has whether this call created it."""
-    call = submit(task)
+def telling_if_created(call: Call[T]) -> Call[tuple[T, bool]]:
+    """Return the call with a result that also has whether this call created something."""
     return Call(
         call.method,
         call.path,
-        lambda body: (parse_json(body), True),
+        lambda body: (call.read(body), True),
         body=call.body,
+        headers=call.headers,
         repeatable=call.repeatable,
-        read_status=lambda status, body: (parse_json(body), status == CREATED),
+        timeout=call.timeout,
+        read_status=lambda status, body: (call.read(body), status == CREATED),
     )
 
 
@@ -35,7 +37,13 @@ class SubmissionMethods:
 
         It is also False if an earlier try of this call stored it and the response was lost.
         """
-        return self._send(_submit_once(task))
+        return self._send(telling_if_created(submit(task)))
+
+    def submit_many_once(
+        self, tasks: Iterable[TaskFields], *, idempotency_key: str | None = None
+    ) -> tuple[list[str], bool]:
+        """Submit `tasks` atomically; return their ids, and False if the key was used before."""
+        return self._send(telling_if_created(submit_many(tasks, idempotency_key)))
 
 
 class AsyncSubmissionMethods:
@@ -49,4 +57,10 @@ class AsyncSubmissionMethods:
 
         It is also False if an earlier try of this call stored it and the response was lost.
         """
-        return await self._send(_submit_once(task))
+        return await self._send(telling_if_created(submit(task)))
+
+    async def submit_many_once(
+        self, tasks: Iterable[TaskFields], *, idempotency_key: str | None = None
+    ) -> tuple[list[str], bool]:
+        """Submit `tasks` atomically; return their ids, and False if the key was used before."""
+        return await self._send(telling_if_created(submit_many(tasks, idempotency_key)))
