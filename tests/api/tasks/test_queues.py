@@ -84,14 +84,17 @@ async def test_at_peak_the_status_tells_since_when_and_what_waits_for_its_end(ap
     await api.submit(queue="off_peak")
     patient = (await api.submit(delay_tolerance="12h"))["id"]
     await stranger.submit(queue="off_peak")
+    night = {"name": "night", "level": 50, "off_peak": True}
+    assert (await api.call("POST", "/v1/queues", json=night)).status_code == 201
+    await api.submit(queue="night", delay_tolerance="1h")
     # It may start, but does not fit.
-    await api.submit(resources={"cpu": 1})
+    await api.submit(resources={"cpu": 0.6})
     reason = await api.get(f"/v1/tasks/{patient}/why")
     assert (reason["code"], reason["details"]["off_peak_percent"]) == ("postponed", 70)
     peak = (await api.get("/v1/status"))["peak"]
-    assert (peak["kinds"], peak["postponed"]) == (["cpu"], 3)
+    assert (peak["kinds"], peak["postponed"]) == (["cpu"], 4)
     assert peak["since"][:19] == reason["details"]["since"][:19]
-    assert (await api.get("/v1/status?tenant=default"))["peak"]["postponed"] == 2
+    assert (await api.get("/v1/status?tenant=default"))["peak"]["postponed"] == 3
     assert (await stranger.get("/v1/status"))["peak"] == {**peak, "postponed": 1}
     assert await agent.finish(ref)
     await agent.start()

@@ -16,7 +16,8 @@ from tests.server.lab import between_placing_and_leasing, seconds
 
 @pytest.fixture
 def settings():
-    return Settings(scheduling=SchedulingSettings(window=3))
+    """A small window, and no headroom, so that tasks of all queues may fill the fleet."""
+    return Settings(scheduling=SchedulingSettings(window=3, urgent_headroom=0))
 
 
 async def later(lab, node, ref, by):

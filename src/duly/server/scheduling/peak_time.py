@@ -1,7 +1,8 @@
 """Finds out whether it is peak time, on any server.
 
 The leader stores changes of its state. What follows from the present load is computed here, so that
-the answer is right even if no round has run for a while.
+the answer is right even if no round has run for a while. For a second or two after a change, while
+the load is between the thresholds, the answer may still be the one before.
 """
 
 from collections.abc import Mapping, Sequence
