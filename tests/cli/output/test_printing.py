@@ -67,6 +67,26 @@ def test_what_runs_is_shown_the_way_it_is_typed(capsys):
     assert "sh -c 'echo hi'" in capsys.readouterr().out
 
 
+def test_everything_that_was_asked_of_a_task_is_shown():
+    asked = task(
+        command=None,
+        source="#!/bin/sh\ntrue\n",
+        priority=5,
+        on_lost="fail",
+        unique={"key": "k", "while": "live"},
+        depends_on=["7", {"task": "8", "on": "failure"}],
+        graph="9",
+        ref="encode",
+        idempotency_key="order-17",
+    )
+    shown = dict(task_details(asked, NOW))
+    assert shown["script"] == "#!/bin/sh (2 lines)"
+    assert (shown["priority"], shown["on lost"]) == ("5", "fails")
+    assert (shown["unique key"], shown["depends on"]) == ("k, while live", "7, 8 (failure)")
+    assert (shown["graph"], shown["ref"]) == ("9", "encode")
+    assert shown["idempotency key"] == "order-17"
+
+
 def test_progress_is_shown_as_it_was_said_and_when(capsys):
     told = {
         "fraction": 0.425,

@@ -13,7 +13,16 @@ from duly.cli.output.text import (
     format_time,
     localise_times,
 )
-from duly.client.shapes.task_shapes import Audit, Drift, Node, Peak, RetryTerms, Status, Task
+from duly.client.shapes.task_shapes import (
+    Audit,
+    Dependency,
+    Drift,
+    Node,
+    Peak,
+    RetryTerms,
+    Status,
+    Task,
+)
 from duly.duration import format_duration
 from duly.model.numerals import format_number
 from duly.model.wording import count_of, cpu_noun
@@ -42,10 +51,12 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "why", localise_times(reason_message(task), now)
     yield "progress", _progress(task, now)
     yield "command", _command(task)
+    yield "script", _script(task)
     yield "bundle", str(task.get("artifact") or "")
     yield "exit code", _exit_code(task)
     yield "attempts", _attempts(task)
     yield "retry", _retry(task.get("retry"))
+    yield "on lost", "fails" if task.get("on_lost") == "fail" else ""
     yield "node", task["node"] or ""
     for name in ("submitted_at", "ready_at", "start_by", "started_at", "finished_at"):
         if name == "start_by" and task["finished_at"]:
@@ -63,6 +74,7 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "resources", format_resources(task["resources"])
     yield "category", task.get("category") or ""
     yield "queue", task.get("queue") or ""
+    yield "priority", str(task.get("priority") or "")
     yield "delay tolerance", _delay_tolerance(task)
     if (expected := task.get("expected_run_time")) is not None:
         yield "expected run time", format_duration(timedelta(seconds=expected))
@@ -71,7 +83,13 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "requires", "\n".join(f"{name}={value}" for name, value in task["requires"].items())
     if concurrency := task.get("concurrency"):
         yield "concurrency", f"{concurrency['limit']} at once with the key {concurrency['key']}"
+    if unique := task.get("unique"):
+        yield "unique key", f"{unique['key']}, while {unique['while']}"
     yield "uses", ", ".join(task.get("uses") or ())
+    yield "depends on", ", ".join(map(_dependency, task.get("depends_on") or ()))
+    yield "graph", task.get("graph") or ""
+    yield "ref", task.get("ref") or ""
+    yield "idempotency key", task.get("idempotency_key") or ""
     yield "schedule", task["schedule"] or ""
     yield "fire time", format_time(task["fire_at"], now)
     yield "replay of", task["replay_of"] or ""
@@ -212,6 +230,22 @@ def _command(task: Mapping[str, Any]) -> str:
     if isinstance(command, list):
         return shlex.join(map(str, command))
     return str(task.get("script_path") or "")
+
+
+def _script(task: Mapping[str, Any]) -> str:
+    """Describe a script that was sent along: its first line and its length."""
+    source = task.get("source")
+    if not source:
+        return ""
+    lines = str(source).splitlines()
+    return f"{lines[0]} ({count_of(len(lines), 'line')})"
+
+
+def _dependency(upstream: str | Dependency) -> str:
+    if isinstance(upstream, str):
+        return upstream
+    on = upstream["on"]
+    return upstream["task"] if on == "success" else f"{upstream['task']} ({on})"
 
 
 def _exit_code(task: Task) -> str:
