@@ -29,6 +29,11 @@ def test_a_file_is_submitted_whole_waited_for_and_drawn(server, tmp_path):
     again = server.duly("submit", "-f", "-", "-o", "id", *key, input=PHOTO)
     assert again.stdout == f"{graph['id']}\n"
 
+    for command in ("show", "why", "logs", "wait"):
+        said = server.duly(command, graph["id"]).stderr
+        advice = f"See its tasks with: duly graph {graph['id']}"
+        assert said == f"duly: {graph['id']} is a graph, not a task. {advice}\n"
+
     lines = server.duly("graph", graph["id"]).stdout.splitlines()
     assert lines[0].startswith(f"photo {graph['id']}: failed (")
     words = [line.split() for line in lines[1:]]

@@ -4,10 +4,13 @@ A name stands for the latest task of that name, which is convenient to look at a
 change, so commands that change tasks accept ids only.
 """
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
 from duly.cli.connect import print_notice, task_or_last
 from duly.cli.output.text import format_age, now
 from duly.client.sync import Client
-from duly.errors import NotFound
+from duly.errors import DulyError, NotFound
 
 
 def task_to_read(client: Client, task: str | None) -> str:
@@ -25,6 +28,23 @@ def task_to_read(client: Client, task: str | None) -> str:
     age = format_age(found[0]["submitted_at"], now())
     print_notice(f"{task!r} is task {found[0]['id']}, the latest of that name, submitted {age}.")
     return found[0]["id"]
+
+
+@contextmanager
+def telling_graphs(client: Client, tasks: Iterable[str | None]) -> Iterator[None]:
+    """Say that an id is that of a graph, in place of that there is no such task."""
+    try:
+        yield
+    except NotFound:
+        for task in tasks:
+            graph = None
+            with suppress(DulyError):
+                graph = client.get_graph(task) if task and is_id(task) else None
+            if graph is not None:
+                raise NotFound(
+                    f"{task} is a graph, not a task. See its tasks with: duly graph {task}"
+                ) from None
+        raise
 
 
 def is_id(text: str) -> bool:

@@ -21,7 +21,7 @@ from duly.cli.output.printing import (
 )
 from duly.cli.output.text import clean, localise_times, now
 from duly.cli.output.truncation import MAX_NOTICE_BYTES, tell_if_truncated
-from duly.cli.tasks.find_task import task_to_read
+from duly.cli.tasks.find_task import task_to_read, telling_graphs
 from duly.cli.tasks.request import parse_pairs, parse_seconds
 from duly.cli.tasks.submit import wait_for_all
 from duly.cli.tasks.times import parse_since
@@ -231,7 +231,7 @@ def show(
 
     Of environment variables only the names are shown, because the values may be secrets.
     """
-    with connect() as client:
+    with connect() as client, telling_graphs(client, [task]):
         shown = client.get_task(task_to_read(client, task))
     print_task(shown, output, show_env=show_env)
 
@@ -265,7 +265,8 @@ def wait(
     limit = None if timeout is None else parse_seconds("--timeout", timeout)
     with exit_125_on_error(), connect() as client:
         # All are looked up first, so that a mistyped id is found before hours of waiting.
-        ids = [get_task_for_waiting(client, task)["id"] for task in tasks or (None,)]
+        with telling_graphs(client, tasks or ()):
+            ids = [get_task_for_waiting(client, task)["id"] for task in tasks or (None,)]
         ended = wait_for_all(client, ids, limit)
         if output is not Output.TABLE and len(ended) == 1:
             print_value(ended[0], output)
@@ -285,7 +286,7 @@ def logs(
     ] = None,
 ) -> None:
     """Print the output of a task, unmodified."""
-    with connect() as client:
+    with connect() as client, telling_graphs(client, [task]):
         if not follow:
             log = client.read_logs(task_to_read(client, task), attempt)
             write_bytes(log)
@@ -304,7 +305,7 @@ def logs(
 
 def why(tasks: ReadTaskIds = None, output: OutputFlag = Output.TABLE) -> None:
     """Explain why tasks have their current status."""
-    with connect() as client:
+    with connect() as client, telling_graphs(client, tasks or ()):
         ids = [task_to_read(client, task) for task in tasks or (None,)]
         reasons = {task_id: client.explain(task_id) for task_id in ids}
     if output is Output.TABLE:
