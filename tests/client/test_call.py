@@ -1,5 +1,6 @@
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -128,3 +129,18 @@ def test_a_filter_becomes_a_body():
     call = task_calls.cancel_tasks({"status": "waiting", "labels": {"a": "b"}, "name": "x"})
     assert json.loads(call.body or b"") == {"status": ["waiting"], "label": ["a=b"], "name": "x"}
     assert not call.repeatable
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ({"run_at": datetime(2027, 1, 1)}, "run_at"),
+        ({"command": ["x", Path("/bin/true")]}, "command[1]"),
+        ({"tasks": [{"resources": {"cpu": float("nan")}}]}, "tasks[0].resources.cpu"),
+    ],
+)
+def test_a_value_that_is_not_json_is_named_by_its_field(value, field):
+    with pytest.raises(errors.Invalid) as raised:
+        encode(value)
+    assert raised.value.field == field
+    assert raised.value.message.startswith(f"{field}: ")

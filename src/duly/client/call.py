@@ -75,8 +75,28 @@ def encode(value: Any) -> bytes:
     """Return `value` as JSON; durations become seconds, and times RFC 3339."""
     try:
         return json.dumps(value, default=_json_default, ensure_ascii=True, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
+    except Invalid as error:  # a time without an offset
+        raise Invalid(_field_of_problem(value), error.problem) from None
+    except (TypeError, ValueError) as error:
+        field = _field_of_problem(value)
+        raise Invalid(field, f"it cannot be written as JSON: {error}.") from error
+    except RecursionError as error:
         raise Invalid("", f"The request cannot be written as JSON: {error}.") from error
+
+
+def _field_of_problem(value: Any, field: str = "") -> str:
+    """Return the field of the innermost value that cannot be written as JSON."""
+    inner: list[tuple[str, Any]] = []
+    if isinstance(value, Mapping):
+        inner = [(f"{field}.{name}".lstrip("."), part) for name, part in value.items()]
+    elif isinstance(value, (list, tuple)):
+        inner = [(f"{field}[{index}]", part) for index, part in enumerate(value)]
+    for name, part in inner:
+        try:
+            json.dumps(part, default=_json_default, allow_nan=False)
+        except (TypeError, ValueError, Invalid):
+            return _field_of_problem(part, name)
+    return field
 
 
 def _json_default(value: Any) -> Any:
