@@ -27,7 +27,7 @@ to the last task that you submitted.
 |---|---|
 | 0 | success |
 | 1 | refused or failed; the message is on stderr |
-| 2 | usage error: an unknown command or flag, or a value that cannot be |
+| 2 | usage error: an unknown command or flag, or a value refused before it is sent |
 | 3 | no server can be reached |
 | 130 | interrupted with Ctrl-C (SIGINT) |
 

@@ -167,7 +167,8 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         ),
         "simulate": CommandEntry(
             "fleet.simulate:simulate",
-            "Simulate a workload on a fleet: waits, utilisation, fairness. Needs no server.",
+            "Simulate a workload on a fleet: waits, utilisation, fairness. "
+            "Only --history needs a server.",
         ),
     },
 }
