@@ -145,7 +145,7 @@ class RequestSettings(msgspec.Struct, frozen=True):
 class DatabaseSettings(msgspec.Struct, frozen=True):
     """How a server connects to PostgreSQL."""
 
-    connections: int = 20
+    connections: int = 22
     """Divided into classes in `store/connections/connection_classes.py`."""
     statement_timeout: timedelta = timedelta(seconds=30)
     request_role: str = "duly_request"
@@ -168,7 +168,7 @@ class Settings(msgspec.Struct, frozen=True):
     database: DatabaseSettings = DatabaseSettings()
 
 
-MIN_CONNECTIONS = 15
+MIN_CONNECTIONS = 17
 """One per loop of a server plus one per class (`connection_classes.py`)."""
 SECTIONS = get_type_hints(Settings)
 

@@ -25,6 +25,7 @@ LISTS = {
     for path, route in create_app(None).routes
     if route.operation.method == "GET" and "items" in fields_of(route.operation.response_body)
 }
+PASSING = {"oldest_wait", "in_per_minute", "out_per_minute", "waiting"}
 EXAMPLE = "/v1/tasks"
 
 
@@ -44,6 +45,11 @@ def test_a_list_declares_its_pages(path):
     assert 422 in LISTS[path].errors
 
 
+def lasting(item):
+    """Return an item without the figures that change by themselves."""
+    return {name: value for name, value in item.items() if name not in PASSING}
+
+
 async def test_every_list_has_pages_and_refuses_the_same_limits(api, join, key_for):
     world = await build(api, join, key_for)
     for _ in range(2):
@@ -58,7 +64,9 @@ async def test_every_list_has_pages_and_refuses_the_same_limits(api, join, key_f
         assert refused == await client.refused("GET", EXAMPLE, params={"cursor": "?"}), path
         whole = await client.get(address)
         assert whole["next_cursor"] is None, path
-        assert await walk(client, address) == whole["items"], path
+        assert list(map(lasting, await walk(client, address))) == list(
+            map(lasting, whole["items"])
+        ), path
         with_several += len(whole["items"]) > 1
     assert with_several >= 10, "the world is too small for this"
 

@@ -165,6 +165,7 @@ class GraphWorld:
 def _ended(held, status):
     return EndedAttempt(
         held=held,
+        shape_id=held.shape_id,
         outcome=Outcome.CAPPED,
         exit_code=1,
         reason=None,

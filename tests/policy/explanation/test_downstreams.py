@@ -29,8 +29,8 @@ def test_a_task_waits_for_others_that_call_the_same():
     reason = why({"concurrency": 2}, running=2, ahead=3)
     assert reason.code == "downstream_limit"
     assert reason.message == (
-        "2 tasks that use 'stripe' are running; at most 2 may run at once. 3 tasks with the same "
-        "needs are ahead."
+        "2 tasks that use 'stripe' are running; at most 2 may run at once. 3 tasks of its "
+        "tenant with the same needs are ahead."
     )
     assert reason.details == {
         "key": "stripe", "defined_by": "tenant", "rate": None, "concurrency": 2, "running": 2,

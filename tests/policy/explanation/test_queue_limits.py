@@ -69,7 +69,7 @@ def test_a_full_queue_is_told_with_the_figures_and_the_position():
     assert reason.code == "queue_limit"
     assert reason.message == (
         "It needs 1 CPU; the queue 'bulk' may hold 30 % of the fleet, which is 3, and its running "
-        "tasks use 2.5. 2 tasks with the same needs are ahead."
+        "tasks use 2.5. 2 tasks of its tenant with the same needs are ahead."
     )
     assert reason.details == {
         "queue": "bulk",

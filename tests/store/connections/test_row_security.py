@@ -18,7 +18,7 @@ from duly.store.database import Database, Unstorable
 from tests.conftest import COPY, _run, drop_database, with_database
 
 OURS, THEIRS = 1, 2
-COMMON = {"usage_watermark", "plans", "shapes", "nodes"}
+COMMON = {"usage_watermark", "plans", "queues", "shapes", "nodes"}
 """What requests see and is nobody's own."""
 SECRET = {("keys", "hash"), ("users", "password_hash"), ("nodes", "key_hash")}
 
@@ -46,6 +46,8 @@ ROWS = {
     "values ({tenant}, 'key', 'x', {tenant} + 100, null, now())",
     "reservations": "insert into reservations values ({tenant}, {tenant}, 1, '{{}}', now(), null)",
     "tiers": "insert into tiers values ({tenant}, 'tier', '{{}}')",
+    "downstreams": "insert into downstreams (tenant_id, key, rate, adaptive) "
+    "values ({tenant}, 'stripe', 1, true)",
     "buckets": "insert into buckets values ({tenant}, 1, now())",
     "audit_log": "insert into audit_log (tenant_id, actor, action, target) "
     "values ({tenant}, 'a', 'b', 'c')",

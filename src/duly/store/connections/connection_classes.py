@@ -15,7 +15,7 @@ from enum import Enum
 from duly.errors import Unavailable
 from duly.store.connections.fair_semaphore import FairSemaphore
 
-DUTY_CONNECTIONS = 11
+DUTY_CONNECTIONS = 13
 """Reserved for the server's own loops: one connection each, and two for the timekeeper."""
 ACQUIRE_TIMEOUT_SECONDS = 5.0
 """How long a caller queues before it is asked to retry."""
