@@ -37,7 +37,10 @@ def test_a_paused_queue_starts_nothing_until_it_is_resumed(server, reports):
     assert server.duly("wait", task).returncode == 0
 
 
-def test_a_queue_holds_no_more_than_its_share(server, reports):
+def test_a_queue_holds_no_more_than_its_share(mortal_up):
+    # On a server of its own: it needs the whole node.
+    server, reports = mortal_up.server, "reports"
+    assert server.duly("queue", "create", reports, "--level", "45").returncode == 0
     (node,) = answer(server, "node", "list")["items"]
     half = ("--cpu", str(node["capacity"]["cpu"] / 2))
     updated = server.duly("queue", "update", reports, "--max-share", "50%")

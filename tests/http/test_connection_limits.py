@@ -203,12 +203,19 @@ async def test_a_client_that_does_not_read_its_answer_is_cut_off(impatient, path
             await Impatient.lost.wait()
 
 
-async def test_a_client_that_reads_gets_all_of_it_however_little_at_a_time(impatient):
+async def test_a_client_that_reads_gets_all_of_it_however_little_at_a_time(impatient, monkeypatch):
+    monkeypatch.setattr(Impatient, "client_timeout", 2.0)
     with await ask(impatient, b"/parts") as sock:
         left = LARGE
         async with asyncio.timeout(60):
             while left > 0:
-                left -= len(await asyncio.get_running_loop().sock_recv(sock, 65536))
+                # All of it takes longer than the server waits for a client that reads nothing.
+                await asyncio.sleep(0.05 if left % 2**20 == 0 else 0)
+                part = await asyncio.get_running_loop().sock_recv(
+                    sock, min(65536, left % 2**20 or 65536)
+                )
+                assert part, f"the server hung up with {left} bytes left"
+                left -= len(part)
 
 
 async def test_a_client_that_asks_no_more_is_left(resting):

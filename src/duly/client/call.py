@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from duly import errors
 from duly.errors import DulyError, Invalid
 
+CREATED = 201
 T = TypeVar("T")
 
 READ_TIMEOUT_SECONDS = 30.0
@@ -69,6 +70,19 @@ class Call(Generic[T]):
     """Read timeout in seconds; None for a stream, which may stay silent for long."""
     read_status: Callable[[int, bytes], T] | None = None
     """Used instead of `read` where the status of a success matters: 200 or 201."""
+
+    def telling_if_created(self) -> "Call[tuple[T, bool]]":
+        """Return the call with a result that also has whether this call created something."""
+        return Call(
+            self.method,
+            self.path,
+            lambda body: (self.read(body), True),
+            body=self.body,
+            headers=self.headers,
+            repeatable=self.repeatable,
+            timeout=self.timeout,
+            read_status=lambda status, body: (self.read(body), status == CREATED),
+        )
 
 
 def encode(value: Any) -> bytes:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from duly.client.call import Call, encode, parse_json
-from duly.client.calls.submission_calls import telling_if_created
 from duly.client.calls.task_calls import (
     BATCH_TIMEOUT_SECONDS,
     _get,
@@ -42,7 +41,7 @@ def _submit_graph_once(
     tasks: Tasks, name: str | None, defaults: TaskFields | None, key: str | None
 ) -> Call[tuple[GraphIds, bool]]:
     """Submit a graph; the result also has whether this call created it."""
-    return telling_if_created(submit_graph(tasks, name, defaults, key))
+    return submit_graph(tasks, name, defaults, key).telling_if_created()
 
 
 def get_graph(graph: str) -> Call[Graph]:

@@ -9,22 +9,6 @@ from duly.client.shapes.task_shapes import Task, TaskFields
 
 T = TypeVar("T")
 
-CREATED = 201
-
-
-def telling_if_created(call: Call[T]) -> Call[tuple[T, bool]]:
-    """Return the call with a result that also has whether this call created something."""
-    return Call(
-        call.method,
-        call.path,
-        lambda body: (call.read(body), True),
-        body=call.body,
-        headers=call.headers,
-        repeatable=call.repeatable,
-        timeout=call.timeout,
-        read_status=lambda status, body: (call.read(body), status == CREATED),
-    )
-
 
 class SubmissionMethods:
     """Methods that submit tasks."""
@@ -37,13 +21,13 @@ class SubmissionMethods:
 
         It is also False if an earlier try of this call stored it and the response was lost.
         """
-        return self._send(telling_if_created(submit(task)))
+        return self._send(submit(task).telling_if_created())
 
     def submit_many_once(
         self, tasks: Iterable[TaskFields], *, idempotency_key: str | None = None
     ) -> tuple[list[str], bool]:
         """Submit `tasks` atomically; return their ids, and False if the key was used before."""
-        return self._send(telling_if_created(submit_many(tasks, idempotency_key)))
+        return self._send(submit_many(tasks, idempotency_key).telling_if_created())
 
 
 class AsyncSubmissionMethods:
@@ -57,10 +41,10 @@ class AsyncSubmissionMethods:
 
         It is also False if an earlier try of this call stored it and the response was lost.
         """
-        return await self._send(telling_if_created(submit(task)))
+        return await self._send(submit(task).telling_if_created())
 
     async def submit_many_once(
         self, tasks: Iterable[TaskFields], *, idempotency_key: str | None = None
     ) -> tuple[list[str], bool]:
         """Submit `tasks` atomically; return their ids, and False if the key was used before."""
-        return await self._send(telling_if_created(submit_many(tasks, idempotency_key)))
+        return await self._send(submit_many(tasks, idempotency_key).telling_if_created())
