@@ -22,7 +22,7 @@ from duly.model.node import Offer
 from duly.model.queue import Queue
 from duly.model.shape import Shape
 from duly.policy import placement
-from duly.policy.placement import Ask, Placement
+from duly.policy.placement import Ask
 from duly.policy.queue_room import QueueRoom
 from duly.policy.queueing import Order
 from duly.policy.turns import Shares, SubqueueKey, Turn
@@ -38,6 +38,7 @@ from duly.server.scheduling.node_health import NodeHealth
 from duly.server.scheduling.peak_monitor import PeakMonitor
 from duly.server.scheduling.prioritizer import Prioritizer
 from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
+from duly.server.scheduling.round_values import LoadedFleet, RoundDecision
 from duly.server.scheduling.running_index import RunningIndex
 from duly.server.scheduling.slot_counter import FITS_LATER, FITS_NEVER, SlotCounter
 from duly.server.scheduling.unplaceable import Unplaceable
@@ -45,7 +46,7 @@ from duly.server.service import Service
 from duly.store.attempts import leases
 from duly.store.attempts.leases import Lease
 from duly.store.database import Connection, Database, QuotasChanged, confirm
-from duly.store.fleet.fleet_snapshot import FleetSnapshot, QuotaFence
+from duly.store.fleet.fleet_snapshot import FleetSnapshot
 from duly.store.fleet.servers import Term
 from duly.store.tasks.subqueues import Head
 
@@ -156,78 +157,99 @@ class ResourceManager(Service):
                 return True
 
     async def _round(self, term: Term) -> bool:
-        """Read what is free, select the window, place it and lease it."""
+        """Load what a round decides by, decide, and lease; return True if another should follow."""
         async with self._database.connection() as conn:
-            expected, self._expected_tenants = self._expected_tenants, set()
+            fleet = await self._load(conn, term)
+            if isinstance(fleet, bool):
+                return fleet
+            decision = await self._decide(conn, fleet)
+            leased = await self._lease(conn, term, fleet, decision)
+        return self._conclude(fleet, decision, leased)
+
+    async def _load(self, conn: Connection, term: Term) -> LoadedFleet | bool:
+        """Read the fleet and the limits; return True or False if the round ends with that."""
+        expected, self._expected_tenants = self._expected_tenants, set()
+        shapes = set(await self._prioritizer.waiting_shapes(conn))
+        await self._peak_monitor.sync(conn, term)
+        if not shapes and not expected:
+            self._unplaceable.set_suspects({})
+            return False
+        tenants = self._prioritizer.tenants
+        competing = tenants if shapes else tenants | expected
+        counted = await self._tenants_to_count(conn, competing)
+        read_fleet = self._read_fleet if shapes else self._read_fleet_and_wait
+        is_shared = len(competing) > 1 or not shapes.isdisjoint(self._fair_shares.shared_by_users)
+        snapshot, offers = await read_fleet(conn, None if is_shared else counted)
+        if not shapes:
             shapes = set(await self._prioritizer.waiting_shapes(conn))
-            await self._peak_monitor.sync(conn, term)
-            if not shapes and not expected:
-                self._unplaceable.set_suspects({})
-                return False
-            tenants = self._prioritizer.tenants
-            competing = tenants if shapes else tenants | expected
-            counted = await self._tenants_to_count(conn, competing)
-            read_fleet = self._read_fleet if shapes else self._read_fleet_and_wait
-            shared = len(competing) > 1 or not shapes.isdisjoint(self._fair_shares.shared_by_users)
-            snapshot, offers = await read_fleet(conn, None if shared else counted)
             if not shapes:
-                shapes = set(await self._prioritizer.waiting_shapes(conn))
-                if not shapes:
-                    return False
-                if not await self._tenants_to_count(conn, self._prioritizer.tenants) <= counted:
-                    return True
-            if snapshot.fence.revision != self._limits.revision:
-                self._limits.invalidate()
+                return False
+            if not await self._tenants_to_count(conn, self._prioritizer.tenants) <= counted:
                 return True
-            await self._load_shapes(conn, shapes)
-            if not shared and self._are_shared_by_users(shapes):
-                return True
-            room = queue_room(self._limits.queues, snapshot, offers, self._shapes)
-            self._peak_monitor.observe(offers, snapshot.now)
-            headroom = self._peak_monitor.headroom
-            counter = SlotCounter(
-                self._shapes, self._kinds, offers, headroom, window=self._settings.scheduling.window
-            )
-            fitting = counter.count(shapes)
-            slots = room.bound(fitting)
-            self._remember_full_shapes(fitting, slots, snapshot.now)
-            budget = self._limits.budget(snapshot, counted, self._shapes)
-            await self._downstreams.limit(
-                conn, snapshot, self._shapes, slots, budget, self._limits.weights
-            )
-            order = self._order(shapes, snapshot.now, room)
-            shares = self._shares(snapshot, offers, slots, order) if shared else None
-            if headroom:
-                urgent = self._prioritizer.urgent_shapes(slots, budget, order, shares)
-                slots = {**slots, **room.bound(counter.count_with_headroom(urgent))}
-            turns = await self._prioritizer.select_window(conn, slots, budget, order, shares)
-            window = [turn.task for turn in turns]
-            asks = self._asks(turns, order, counter.exempt)
-            placements = placement.place(asks, offers, headroom)
-            leased = await self._lease(
-                conn, term, placements, window, offers, snapshot.fence, counted, room
-            )
-        self._count_leased(leased, window, snapshot.now)
-        if shares is not None:
+        if snapshot.fence.revision != self._limits.revision:
+            self._limits.invalidate()
+            return True
+        await self._load_shapes(conn, shapes)
+        if not is_shared and self._are_shared_by_users(shapes):
+            return True
+        return LoadedFleet(snapshot, offers, shapes, counted, is_shared)
+
+    async def _decide(self, conn: Connection, fleet: LoadedFleet) -> RoundDecision:
+        """Decide what starts where; of the waiting tasks, only those are read that may start."""
+        snapshot, offers = fleet.snapshot, fleet.offers
+        room = queue_room(self._limits.queues, snapshot, offers, self._shapes)
+        self._peak_monitor.observe(offers, snapshot.now)
+        headroom = self._peak_monitor.headroom
+        counter = SlotCounter(
+            self._shapes, self._kinds, offers, headroom, window=self._settings.scheduling.window
+        )
+        fitting = counter.count(fleet.shapes)
+        slots = room.bound(fitting)
+        self._remember_full_shapes(fitting, slots, snapshot.now)
+        budget = self._limits.budget(snapshot, fleet.counted, self._shapes)
+        await self._downstreams.limit(
+            conn, snapshot, self._shapes, slots, budget, self._limits.weights
+        )
+        order = self._order(fleet.shapes, snapshot.now, room)
+        shares = self._shares(snapshot, offers, slots, order) if fleet.is_shared else None
+        if headroom:
+            urgent = self._prioritizer.urgent_shapes(slots, budget, order, shares)
+            slots = {**slots, **room.bound(counter.count_with_headroom(urgent))}
+        turns = await self._prioritizer.select_window(conn, slots, budget, order, shares)
+        asks = self._asks(turns, order, counter.exempt)
+        placements = placement.place(asks, offers, headroom)
+        window = [turn.task for turn in turns]
+        return RoundDecision(window, asks, placements, fitting, slots, budget, room, shares)
+
+    def _conclude(
+        self, fleet: LoadedFleet, decision: RoundDecision, leased: Sequence[Lease]
+    ) -> bool:
+        """Deliver the leases, and learn from the round; return True if another should follow."""
+        window, placements, slots = decision.window, decision.placements, decision.slots
+        self._count_leased(leased, window, fleet.snapshot.now)
+        if decision.shares is not None:
             placed = {head.id: (head.tenant_id, head.shape_id) for head in window}
-            fair_shares.settle(shares, len(window), [placed[lease.id] for lease in leased])
+            fair_shares.settle(decision.shares, len(window), [placed[lease.id] for lease in leased])
         is_complete = len(leased) == len(placements)
         was_incomplete, self._was_incomplete = self._was_incomplete, not is_complete
         if is_complete:
             self._prioritizer.advance_past({lease.id for lease in leased})
         self._polls.deliver(leased, self._shapes, window)
         telemetry.ATTEMPTS_LEASED.inc(len(leased))
-        self._report_suspects(fitting)
-        self._limits.add_tenants_with_keys(budget.uncounted)
-        is_left_over = self._downstreams.settle(snapshot, self._shapes, slots, budget, len(leased))
+        self._report_suspects(decision.fitting)
+        self._limits.add_tenants_with_keys(decision.budget.uncounted)
+        is_left_over = self._downstreams.settle(
+            fleet.snapshot, self._shapes, slots, decision.budget, len(leased)
+        )
         if window and not placements:
             return self._prioritizer.skip_selected()
-        if counted:
-            self._skip_held_back(window, asks, offers, placements, counted)
+        if fleet.counted:
+            self._skip_held_back(decision, fleet)
         if not is_complete and (self._prioritizer.used_just_stored or not was_incomplete):
             # Tasks were cached, or had left since they were read: the next round reads them anew.
             return True
-        return self._has_more(slots, window, leased) or bool(budget.uncounted) or is_left_over
+        has_uncounted = bool(decision.budget.uncounted)
+        return self._has_more(slots, window, leased) or has_uncounted or is_left_over
 
     def _has_more(
         self, slots: Mapping[int, int], window: Sequence[Head], leased: Sequence[Lease]
@@ -246,23 +268,19 @@ class ResourceManager(Service):
             }
         )
 
-    def _skip_held_back(
-        self,
-        window: Sequence[Head],
-        asks: Sequence[Ask],
-        offers: Sequence[Offer],
-        placements: Sequence[Placement],
-        counted: Set[int],
-    ) -> None:
+    def _skip_held_back(self, decision: RoundDecision, fleet: LoadedFleet) -> None:
         """Skip subqueues of limited tenants that holds keep from free capacity.
 
         Their tasks used up the tenant's budget in the window, which others of it may use.
         """
-        held_back = {ask.task for ask in placement.held_back(asks, offers, placements)}
+        held_back = {
+            ask.task
+            for ask in placement.held_back(decision.asks, fleet.offers, decision.placements)
+        }
         self._prioritizer.skip_subqueues(
             (head.tenant_id, head.shape_id)
-            for head in window
-            if head.id in held_back and head.tenant_id in counted
+            for head in decision.window
+            if head.id in held_back and head.tenant_id in fleet.counted
         )
 
     async def _tenants_to_count(self, conn: Connection, tenants: Set[int]) -> Set[int]:
@@ -395,20 +413,17 @@ class ResourceManager(Service):
         self,
         conn: Connection,
         term: Term,
-        placements: Sequence[Placement],
-        window: Sequence[Head],
-        offers: Sequence[Offer],
-        fence: QuotaFence,
-        counted: Set[int],
-        room: QueueRoom,
+        fleet: LoadedFleet,
+        decision: RoundDecision,
     ) -> list[Lease]:
         """Turn placements into leases; those whose task or node has changed are left out."""
-        revisions = {offer.incarnation_id: offer.revision for offer in offers}
+        placements, window, fence = decision.placements, decision.window, fleet.snapshot.fence
+        revisions = {offer.incarnation_id: offer.revision for offer in fleet.offers}
         shapes = {head.id: head.shape_id for head in window}
         incarnations = {placed.incarnation for placed in placements}
         tasks = {placed.task for placed in placements}
         is_fenced = any(
-            head.tenant_id in counted or room.counts(head.shape_id)
+            head.tenant_id in fleet.counted or decision.room.counts(head.shape_id)
             for head in window
             if head.id in tasks
         )
