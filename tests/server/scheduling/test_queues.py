@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from duly.config import SchedulingSettings, Settings
 from duly.model.queue import OpeningHours, Queue, QueueDefinition
-from duly.model.task import Outcome
 from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
 from tests.server.books import amounts_told, recount
 from tests.server.lab import between_placing_and_leasing, seconds
@@ -353,78 +352,3 @@ async def test_a_tenant_whose_queue_is_paused_does_not_compete_for_shares(lab):
     mine = [await lab.submit(cpu=1) for _ in range(8)]
     await settle(lab)
     assert await lab.run_on(node) == set(mine)
-
-
-async def test_a_failed_task_is_retried_in_the_next_higher_queue_and_billed_as_submitted(lab):
-    node = await lab.node()
-    await own_queue(lab)
-    task = await lab.submit(cpu=1, queue="bulk", max_attempts=9)
-    queues = []
-    for _ in range(5):
-        ref = await lab.start(node, task)
-        queues.append(await stored_queue(lab, task))
-        await node.report(ref, Outcome.FAILED)
-        await lab.clock.move(timedelta(hours=1))
-        await node.heartbeat()
-        await lab.sweep()
-    assert queues == ["bulk", None, "periodic", "urgent", "urgent"]
-    submitted = "select s.queue from tasks t join shapes s on s.id = t.shape_id where t.id = $1"
-    assert await lab.conn.fetchval(submitted, task) == "bulk"
-
-
-async def stored_queue(lab, task):
-    """Return the queue of a live task."""
-    statement = "select s.queue from live l join shapes s on s.id = l.shape_id where l.id = $1"
-    return await lab.conn.fetchval(statement, task)
-
-
-@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.EXPIRED, Outcome.PREEMPTED])
-async def test_a_task_that_did_not_fail_itself_keeps_its_queue(lab, outcome):
-    node = await lab.node()
-    ref = await lab.run(node, cpu=1)
-    assert await node.report(ref, outcome)
-    assert (await lab.live(ref.task))["attempt"] == 1
-    assert await stored_queue(lab, ref.task) is None
-
-
-async def test_the_plan_decides_whether_a_retry_becomes_urgent(lab):
-    await lab.conn.execute("update tenants set plan = 'free' where name = 'acme'")
-    try:
-        node = await lab.node()
-        task = await lab.submit(cpu=1, max_attempts=9, by=lab.stranger)
-        for _ in range(3):
-            ref = await lab.start(node, task)
-            await node.report(ref, Outcome.FAILED)
-            await lab.clock.move(timedelta(hours=1))
-            await node.heartbeat()
-            await lab.sweep()
-        assert await stored_queue(lab, task) == "periodic"
-    finally:
-        await lab.conn.execute("update tenants set plan = 'unlimited' where name = 'acme'")
-
-
-async def test_the_audit_finds_nothing_wrong_with_a_paused_queue_and_a_promoted_retry(lab):
-    node = await lab.node()
-    ref = await lab.run(node, cpu=1)
-    await node.report(ref, Outcome.FAILED)
-    await lab.components.queues.pause(lab.client, "delayable")
-    waiting = await lab.submit(cpu=1, delay_tolerance=0)
-    await lab.clock.move(seconds(12))
-    await lab.sweep()
-    await settle(lab)
-    (again,) = await node.starts()
-    for _ in range(20):
-        await later(lab, node, again, 60)
-        await lab.components.auditor.tick()
-    assert (await lab.status(waiting), await stored_queue(lab, ref.task)) == ("waiting", "periodic")
-    drift = await lab.conn.fetch("select drift from audits where scope = 'live'")
-    assert [row["drift"] for row in drift] in ([{}], ["{}"])
-
-
-async def test_without_the_setting_a_retry_keeps_its_queue(lab):
-    settings = replace(lab.settings, scheduling=SchedulingSettings(promote_retries=False))
-    node = await lab.node()
-    ref = await lab.run(node, cpu=1)
-    node.components = lab.server(settings)
-    await node.report(ref, Outcome.FAILED)
-    assert await stored_queue(lab, ref.task) is None

@@ -10,16 +10,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from duly.model.shape import Shape
-from duly.model.task import Outcome, Status
+from duly.model.task import Status
 from duly.policy.retry_queue import queue_of_retry
 from duly.store.attempts.leases import EndedAttempt
 from duly.store.database import Connection
 from duly.store.fleet import queues
 from duly.store.fleet.queues import PromotionTerms
 from duly.store.tasks import tasks
-
-FAILURES = frozenset({Outcome.FAILED, Outcome.CAPPED, Outcome.OVERUSED})
-"""The outcomes that lie with the task; after all others it keeps its place."""
 
 
 class RetryPromotion:
@@ -66,7 +63,9 @@ class RetryPromotion:
 
 
 def _is_retried_failure(attempt: EndedAttempt) -> bool:
-    return attempt.outcome in FAILURES and attempt.status in (Status.SCHEDULED, Status.WAITING)
+    """Return True if the attempt counts as a failure; after all others a task keeps its place."""
+    is_failure = attempt.tally.failures > attempt.held.failures
+    return is_failure and attempt.status in (Status.SCHEDULED, Status.WAITING)
 
 
 def _shape_of_retry(attempt: EndedAttempt, terms: PromotionTerms) -> Shape:

@@ -55,10 +55,7 @@ select (select json_agg(queues)::text from queues) as queues,
        (select json_object_agg(tenant_id, t.queues)::text
           from tenants_with_plans t
          where tenant_id = any($1::int[])) as allowed,
-       (select json_object_agg(id, json_build_object(
-                'needs', needs, 'requires', requires, 'concurrency', concurrency, 'queue', queue,
-                'user_id', user_id
-               ))::text
+       (select json_object_agg(id, shapes)::text
           from shapes
          where id = any($2::int[])) as shapes,
        duly.now() as now
