@@ -23,6 +23,7 @@ def why(server, task):
 def test_a_paused_queue_starts_nothing_until_it_is_resumed(server, reports):
     paused = server.duly("queue", "pause", reports)
     assert (paused.returncode, "paused by" in paused.stdout) == (0, True)
+    assert "(now)" in paused.stdout or "s ago)" in paused.stdout
     task = submit(server, "--queue", reports, "--delay-tolerance", "0s", "--", "true")
     # What was submitted later has started: the task was considered, too.
     assert server.duly("run", "--", "true").returncode == 0

@@ -95,14 +95,14 @@ FAILED = Reason("exit_code", "Exit code 3.")
                 peak=PEAK,
             ),
             "off_peak",
-            "It is peak time since 2027-01-31T04:30:00Z: 87 % of the CPU of all nodes is in use; "
-            "off_peak tasks wait until it is 70 % or less, or until 2027-01-31T07:30:00Z.",
+            "It has been peak time since 2027-01-31T04:30:00Z: 87 % of the CPU of all nodes is in "
+            "use; off_peak tasks wait until it is 70 % or less, or until 2027-01-31T07:30:00Z.",
         ),
         (
             facts(offers=[offer(4, 1)], start_by=NOW + timedelta(hours=7), now=NOW, peak=PEAK),
             "postponed",
-            "It is peak time since 2027-01-31T04:30:00Z: 75 % of the CPU of all nodes is in use; "
-            "tasks with more than 6 h of slack wait until it is 70 % or less, or until "
+            "It has been peak time since 2027-01-31T04:30:00Z: 75 % of the CPU of all nodes is in "
+            "use; tasks with more than 6 h of slack wait until it is 70 % or less, or until "
             "2027-01-31T07:30:00Z.",
         ),
         (
@@ -120,8 +120,8 @@ FAILED = Reason("exit_code", "Exit code 3.")
         (
             facts(offers=[offer(20, 1)], queue=Queue.DELAYABLE, peak=PEAK),
             "headroom",
-            "It is peak time since 2027-01-31T04:30:00Z, and the room that is left, 5 % of the "
-            "fleet, is kept for urgent tasks of tenants below their fair share. It starts when "
+            "It has been peak time since 2027-01-31T04:30:00Z, and the room that is left, 5 % of "
+            "the fleet, is kept for urgent tasks of tenants below their fair share. It starts when "
             "other tasks end, or when it must start within 1 min.",
         ),
         (

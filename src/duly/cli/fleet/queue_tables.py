@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from duly.cli.output.tables import print_table
+from duly.cli.output.text import format_time, now
 from duly.client.shapes.queue_shapes import Queue
 from duly.duration import format_duration
 
@@ -38,7 +39,7 @@ def queue_details(queue: Queue) -> Iterator[tuple[str, str]]:
     yield "level", str(queue["level"])
     state = _state(queue)
     if queue["paused"]:
-        state = f"paused by {queue['paused_by']} at {queue['paused_at']}"
+        state = f"paused by {queue['paused_by']} at {format_time(queue['paused_at'], now())}"
     yield "state", state
     yield "off peak", "yes" if queue["off_peak"] else "no"
     yield "max share", _share(queue) or "no limit"

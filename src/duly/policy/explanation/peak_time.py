@@ -32,9 +32,9 @@ def explain_postponement(facts: Facts) -> Reason | None:
         whom = f"tasks with more than {format_duration(scheduling.postpone_slack)} of slack"
     return Reason(
         "off_peak" if facts.is_off_peak else "postponed",
-        f"It is peak time since {since}: {used} % of the {'CPU' if kind == 'cpu' else kind} of all "
-        f"nodes is in use; {whom} wait until it is {scheduling.off_peak_percent} % or less, or "
-        f"until {until}.",
+        f"It has been peak time since {since}: {used} % of the "
+        f"{'CPU' if kind == 'cpu' else kind} of all nodes is in use; {whom} wait until it is "
+        f"{scheduling.off_peak_percent} % or less, or until {until}.",
         {
             "kind": kind,
             "used_percent": used,
@@ -69,8 +69,8 @@ def explain_headroom(facts: Facts, shape: Shape, offers: Sequence[Offer]) -> Rea
         or_when = f", or when it must start within {urgent_slack}"
     return Reason(
         "headroom",
-        f"It is peak time since {timestamp(since)}, and the room that is left, {percent} % of the "
-        "fleet, is kept for urgent tasks of tenants below their fair share. It starts when other "
-        f"tasks end{or_when}.",
+        f"It has been peak time since {timestamp(since)}, and the room that is left, {percent} % "
+        "of the fleet, is kept for urgent tasks of tenants below their fair share. It starts when "
+        f"other tasks end{or_when}.",
         {"since": timestamp(since), "headroom_percent": percent},
     )
