@@ -14,11 +14,14 @@ from typing import Any
 
 import duly.agent.supervision.supervisor_link
 from duly.agent import identity
+from duly.agent.gateway import Gateway
 from duly.agent.leftovers import sweep
 from duly.agent.limits import cgroup_hierarchies
 from duly.agent.limits.cgroup import Layout
 from duly.agent.preparation import task_users, workspace
-from duly.agent.preparation.executor import Executor
+from duly.agent.preparation.bundle_cache import BundleCache
+from duly.agent.preparation.command_attempts import CommandAttempts
+from duly.agent.preparation.command_executor import CommandExecutor
 from duly.agent.preparation.ports import Ports
 from duly.agent.preparation.unpack import fill
 from duly.agent.reporting.task_socket import TaskSocket, listen
@@ -54,7 +57,7 @@ class Node:
         self.socket = self.listener.getsockname()
         self._tasks = itertools.count(1)
         self._ends: dict[AttemptRef, asyncio.Future[Exit]] = {}
-        self.executor = Executor(
+        self.attempts = CommandAttempts(
             work=self.work,
             spool=data / "spool",
             users=chosen,
@@ -64,6 +67,13 @@ class Node:
         )
         self.link: duly.agent.supervision.supervisor_link.SupervisorLink
         self.on_measured: Callable[[list[Any]], None] = lambda _: None
+
+    def executor(self, gateway: Gateway) -> CommandExecutor:
+        """Return an executor of the attempts, for a session."""
+        cache = BundleCache(self.data / "bundles", 10**6)
+        executor = CommandExecutor(gateway, self.attempts, cache, self.users)
+        executor.link = self.link
+        return executor
 
     def start(
         self,
@@ -110,16 +120,16 @@ class Node:
         )
         if inputs is not None:
             results = [UpstreamResult(name, result) for name, result in inputs.items()]
-            workspace.write_inputs(self.executor.inputs_of(ref), results)
+            workspace.write_inputs(self.attempts.inputs_of(ref), results)
         unpacked = None if bundle is None else self._unpack(ref, bundle)
         self._ends[ref] = asyncio.get_running_loop().create_future()
-        failed = self.executor.start(assignment, self.link, unpacked)
+        failed = self.attempts.start(assignment, self.link, unpacked)
         if failed is not None:
             self._ends[ref].set_result(failed)
         return ref
 
     def _unpack(self, ref: AttemptRef, bundle: bytes) -> Any:
-        folder, user = self.executor.bundle_of(ref), self.users.take()
+        folder, user = self.attempts.bundle_of(ref), self.users.take()
         with io.BufferedReader(io.BytesIO(bundle)) as archive:  # type: ignore[arg-type]
             Path(folder).mkdir(mode=0o700)
             fill(archive, folder, user, most_bytes=2**20)
@@ -131,7 +141,7 @@ class Node:
         """Wait until nothing of an attempt is left, and return what would be reported."""
         async with asyncio.timeout(30):
             end = await self._ends[ref]
-        return end, self.executor.report(ref, conclude(end, intent))
+        return end, self.attempts.report(ref, conclude(end, intent))
 
     async def run(self, *command: str, **options: Any) -> AttemptReport:
         """Start an attempt and wait for its end."""
@@ -140,16 +150,16 @@ class Node:
 
     def command(self, verb: str, ref: AttemptRef) -> None:
         """Have something done to a running attempt."""
-        self.link.send(verb, self.executor.find(ref).id)
+        self.link.send(verb, self.attempts.find(ref).id)
 
     def hear(self, name: str, subject: Any) -> None:
         """Take in what the supervisor says."""
         if name == "output":
-            local = self.executor.by_id(subject[0])
+            local = self.attempts.by_id(subject[0])
             if local is not None:
                 self.outputs.put_nowait((local.ref, subject[1]))
         elif name == "exited":
-            ended = self.executor.exited(subject)
+            ended = self.attempts.exited(subject)
             assert ended is not None
             self._ends[ended[0]].set_result(ended[1])
         elif name == "measured":
@@ -205,7 +215,7 @@ async def running(mode: str):
     node.link.send("trust", monotonic() + TRUSTED)
     hear = lambda attempt, said: node.said.append((attempt.ref, said))  # noqa: E731
     try:
-        with TaskSocket(node.listener, node.executor.by_caller, hear):
+        with TaskSocket(node.listener, node.attempts.by_caller, hear):
             yield node
     finally:
         await node.link.close()

@@ -7,8 +7,6 @@ import pytest
 from duly import wire
 from duly.agent import events, session
 from duly.agent.gateway import Gateway
-from duly.agent.preparation.bundle_cache import BundleCache
-from duly.agent.preparation.task_users import SameUser
 from duly.agent.session import Session
 from duly.agent.supervision.outcome import Exit
 from duly.clock import monotonic
@@ -19,14 +17,12 @@ NEVER = 1000.0
 
 
 @pytest.fixture
-async def polling(best_node, server, tmp_path, monkeypatch):
+async def polling(best_node, server, monkeypatch):
     """Give a session that polls, and would pause for longer than a test lasts."""
     monkeypatch.setattr(session, "IDLE_POLL_PAUSE_SECONDS", NEVER)
     async with Gateway([server.url]) as gateway, asyncio.TaskGroup() as group:
         gateway.key = "node"
-        cache = BundleCache(tmp_path / "bundles", 10**6)
-        polling = Session(gateway, best_node.executor, cache, SameUser(None), freezer=False)
-        polling.link = best_node.link
+        polling = Session(gateway, best_node.executor(gateway), freezer=False)
         polling.handle(events.Renewed(monotonic(), NEVER, ()))
         polling._state.attempts[REF] = session.state.HeldAttempt()
         loop = group.create_task(polling._poll(1, asyncio.Event()))

@@ -9,5 +9,5 @@ everything.
     limits       cgroups, disk and memory: how a task is kept within its resources
     reporting    what goes back to the servers: outcomes, logs, progress, measurements
 
-Start with `state.py`, then `session.py` and `preparation/executor.py`.
+Start with `state.py`, then `session.py` and `executor.py`.
 """

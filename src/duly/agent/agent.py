@@ -19,7 +19,8 @@ from duly.agent.limits import cgroup_hierarchies
 from duly.agent.limits.enforcement import enforcement
 from duly.agent.preparation import bundle_cache, task_users, workspace
 from duly.agent.preparation.bundle_cache import BundleCache
-from duly.agent.preparation.executor import Executor
+from duly.agent.preparation.command_attempts import CommandAttempts
+from duly.agent.preparation.command_executor import CommandExecutor
 from duly.agent.preparation.janitor import Janitor
 from duly.agent.preparation.ports import Ports
 from duly.agent.reporting import task_socket
@@ -96,7 +97,7 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
             janitor.remove(folder)
         ports = Ports(*options.port_range) if options.port_range else Ports()
         listener = task_socket.listen(work, instance, everybody=users.runs_as_others)
-        executor = Executor(
+        attempts = CommandAttempts(
             work=work,
             spool=spool,
             users=users,
@@ -106,37 +107,33 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
             cpu_quota=options.cpu_quota,
         )
         cache = BundleCache(data / "bundles", bundle_cache.max_bytes_on(data))
+        executor = CommandExecutor(gateway, attempts, cache, users)
         session = Session(
-            gateway,
-            executor,
-            cache,
-            users,
-            freezer=layout.can_freeze,
-            on_tasks_left=options.on_tasks_left,
+            gateway, executor, freezer=layout.can_freeze, on_tasks_left=options.on_tasks_left
         )
-        session.link = await supervisor_link.start(
-            data, layout, own_uids=users.own_uids, on_event=session.on_supervisor_event
+        executor.link = await supervisor_link.start(
+            data, layout, own_uids=users.own_uids, on_event=executor.on_supervisor_event
         )
         try:
-            with _listening(listener, executor, session), Watchdog(session.lease_ends_at):
+            with _listening(listener, attempts, session), Watchdog(session.lease_ends_at):
                 return await _work(options, data, gateway, session, enforced, stop)
         except SupervisorLost:
             log.critical("the supervisor died; killing the attempts that it left behind")
             return 1
         finally:
-            await session.link.close()
+            await executor.link.close()
             sweep(instance, work, spool, users)
             workspace.remove_root(work)
             users.close()
 
 
 def _listening(
-    listener: socket.socket | None, executor: Executor, session: Session
+    listener: socket.socket | None, attempts: CommandAttempts, session: Session
 ) -> AbstractContextManager[object]:
     """Serve the tasks' socket, if there is one."""
     if listener is None:
         return nullcontext()
-    return TaskSocket(listener, executor.by_caller, session.on_task_report)
+    return TaskSocket(listener, attempts.by_caller, session.reported)
 
 
 async def _work(

@@ -1,41 +1,33 @@
 """Feeds events to the agent's state machine, and carries out its effects.
 
-Events come from the servers, the supervisor and the clock. Effects never block: each is
-a message to the supervisor, or an entry in a queue that one of the loops below sends. So
+Events come from the servers, the executor and the clock. Effects never block: each is
+a message to the executor, or an entry in a queue that one of the loops below sends. So
 events are handled one at a time, in the order of arrival, without locks.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from duly import timers
 from duly.agent import events, state
+from duly.agent.executor import Executor, Sample
 from duly.agent.gateway import Backoff, Gateway
-from duly.agent.limits.disk_usage import DiskUsage
-from duly.agent.limits.disk_watch import DiskWatch
-from duly.agent.limits.shortage import HAND_BACK_DELAY_SECONDS, Shortage
-from duly.agent.preparation.bundle_cache import BundleCache
-from duly.agent.preparation.bundles import MAX_CONCURRENT_UNPACKS, BundleFetcher
-from duly.agent.preparation.executor import Executor, LocalAttempt
-from duly.agent.preparation.inputs import InputFetcher
-from duly.agent.preparation.task_users import Users
+from duly.agent.heartbeats import HeartbeatSender
+from duly.agent.limits.shortage import HAND_BACK_DELAY_SECONDS
+from duly.agent.local_attempt import LocalAttempt
 from duly.agent.reporting.logs import LogSender
 from duly.agent.reporting.measurements import MeasurementSender
 from duly.agent.reporting.preparations import PreparingSender
 from duly.agent.reporting.progress import ProgressSender
 from duly.agent.reporting.reports import ReportSender
 from duly.agent.supervision.outcome import Conclusion, Exit
-from duly.agent.supervision.supervisor_link import SupervisorLink
 from duly.clock import monotonic
 from duly.errors import DulyError, Fenced, Unauthenticated, Unavailable
 from duly.model.progress import Progress
 from duly.wire import (
     Assignment,
     AttemptRef,
-    Heartbeat,
-    HeartbeatResponse,
     JoinResponse,
     LeaveRequest,
     PollRequest,
@@ -63,13 +55,10 @@ class Session:
         self,
         gateway: Gateway,
         executor: Executor,
-        cache: BundleCache,
-        users: Users,
         *,
         freezer: bool,
         on_tasks_left: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self.link: SupervisorLink
         self._on_tasks_left = on_tasks_left
         self._gateway = gateway
         self._executor = executor
@@ -80,16 +69,14 @@ class Session:
         self._logs = LogSender(gateway)
         self._progress = ProgressSender(gateway)
         self._preparations = PreparingSender(gateway)
-        self._measurements = MeasurementSender(gateway, executor, self._measure)
-        self._inputs = InputFetcher(gateway, self._on_fetched, executor.remove)
-        self._bundles = BundleFetcher(gateway, cache, users, self._on_unpacked, executor.remove)
-        self._disk_watch = DiskWatch(executor.folders, self._kill_over_disk)
-        self._shortage = Shortage()
-        self._heartbeat_now = asyncio.Event()
+        self._measurements = MeasurementSender(gateway, executor)
+        self._heartbeats = HeartbeatSender(gateway, lambda: self._state.held, self._on_renewed)
         self._is_over = asyncio.Event()
         self._is_settled = asyncio.Event()
         self._assignment: Assignment | None = None
+        """The assignment that is being handled."""
         self._last_token = 0
+        executor.connect(self)
 
     def lease_ends_at(self) -> float:
         """Return when servers may give this node's attempts to others, by the monotonic clock.
@@ -105,33 +92,48 @@ class Session:
         for effect in self._state.handle(event, monotonic()):
             self._apply(effect)
 
-    def on_supervisor_event(self, name: str, subject: Any) -> None:
-        """Handle an event that the supervisor sent."""
-        if name == "exited":
-            ended = self._executor.exited(subject)
-            if ended is not None:
-                self._on_exited(*ended)
-        elif name == "output":
-            attempt = self._executor.by_id(subject[0])
-            if attempt is not None:
-                self._logs.written(attempt, subject[1])
-        elif name == "measured":
-            self._measurements.take(subject)
+    # What the executor tells.
 
-    def on_task_report(self, attempt: LocalAttempt, report: Progress | Throttled) -> None:
-        """Handle what a running attempt reported through its socket."""
+    def exited(self, ref: AttemptRef, end: Exit) -> None:
+        """Handle an exit; one that is due to a shortage of the node only after a delay.
+
+        By then a heartbeat has told the servers about the shortage, so they do not assign the
+        same task to this node again.
+        """
+        lacking = None if end.failure is None else end.failure.shortage
+        if lacking is None:
+            self.handle(events.Exited(ref, end))
+            return
+        self._heartbeats.lack(lacking)
+        asyncio.get_running_loop().call_later(
+            HAND_BACK_DELAY_SECONDS, self.handle, events.Exited(ref, end)
+        )
+
+    def fetched(self, ref: AttemptRef, refusal: Conclusion | None) -> None:
+        """Handle that what an attempt needs is here, or cannot be."""
+        self.handle(events.Fetched(ref, refusal))
+
+    def written(self, attempt: LocalAttempt, size: int) -> None:
+        """Handle new output of a running attempt."""
+        self._logs.written(attempt, size)
+
+    def measured(self, samples: Iterable[Sample]) -> None:
+        """Handle what was measured of running attempts."""
+        self._measurements.take(samples)
+
+    def reported(self, attempt: LocalAttempt, report: Progress | Throttled) -> None:
+        """Handle what a running attempt itself reported."""
         if isinstance(report, Throttled):
             attempt.add_throttled(report, monotonic())
             self._measurements.add_throttled(attempt.ref)
         else:
             self._progress.say(attempt.ref, report)
 
-    def _kill_over_disk(self, number: int, usage: DiskUsage) -> None:
-        """Kill an attempt that uses too much disk; its exit event leads to the report."""
-        attempt = self._executor.by_id(number)
-        if attempt is not None:
-            attempt.disk_usage = usage
-            self.link.send("kill", number)
+    def heartbeat_soon(self) -> None:
+        """Send a heartbeat without waiting for the interval."""
+        self._heartbeats.soon()
+
+    # What the state machine wants done.
 
     def _apply(self, effect: events.Effect) -> None:
         # Cases are tried in order, so the three effects that every attempt has come first.
@@ -146,21 +148,22 @@ class Session:
                 self._progress.forget(ref)
                 self._executor.forget(ref)
             case events.Fetch(ref):
-                self._fetch(self._assignment_of(ref))
+                assert self._assignment is not None  # noqa: S101
+                self._preparations.begin(ref)
+                self._executor.fetch(self._assignment)
             case events.Abandon(ref):
                 self._preparations.end(ref)
-                self._bundles.abandon(ref)
-                self._inputs.abandon(ref)
+                self._executor.abandon(ref)
             case events.Terminate(ref):
-                self._send_command("terminate", ref)
+                self._executor.terminate(ref)
             case events.Kill(ref):
-                self._send_command("kill", ref)
+                self._executor.kill(ref)
             case events.Freeze(ref):
-                self._send_command("freeze", ref)
+                self._executor.freeze(ref)
             case events.Thaw(ref):
-                self._send_command("thaw", ref)
+                self._executor.thaw(ref)
             case events.Trust(until):
-                self.link.send("trust", until)
+                self._executor.trust(until)
             case events.Leave():
                 self._is_over.set()
             case events.Rejoin():
@@ -168,59 +171,11 @@ class Session:
 
     def _start(self, ref: AttemptRef) -> None:
         self._preparations.end(ref)
-        unpacked, assignment = self._bundles.take(ref), self._inputs.take(ref)
-        if assignment is None:
-            assignment = self._assignment_of(ref) if unpacked is None else unpacked.assignment
-        failed = self._executor.start(assignment, self.link, unpacked)
+        handled = self._assignment
+        is_new = handled is not None and handled.ref == ref
+        failed = self._executor.start(ref, handled if is_new else None)
         if failed is not None:
-            self._on_exited(ref, failed)
-
-    def _on_exited(self, ref: AttemptRef, end: Exit) -> None:
-        """Handle an exit; one that is due to a shortage of the node only after a delay.
-
-        By then a heartbeat has told the servers about the shortage, so they do not assign the
-        same task to this node again.
-        """
-        lacking = None if end.failure is None else end.failure.shortage
-        if lacking is None:
-            self.handle(events.Exited(ref, end))
-            return
-        if self._shortage.current(monotonic()) is None:
-            log.error("this node is short of %s; it takes no tasks for a while", lacking)
-        self._shortage.begin(lacking, monotonic())
-        self._heartbeat_now.set()
-        asyncio.get_running_loop().call_later(
-            HAND_BACK_DELAY_SECONDS, self.handle, events.Exited(ref, end)
-        )
-
-    def _assignment_of(self, ref: AttemptRef) -> Assignment:
-        assignment = self._assignment
-        assert assignment is not None and assignment.ref == ref  # noqa: S101
-        return assignment
-
-    def _fetch(self, assignment: Assignment) -> None:
-        """Fetch the bundle first, if the task has one, then the inputs."""
-        ref = assignment.ref
-        self._preparations.begin(ref)
-        if assignment.payload.artifact is not None:
-            self._bundles.fetch(assignment, self._executor.bundle_of(ref))
-        else:
-            self._inputs.fetch(assignment, self._executor.inputs_of(ref))
-
-    def _on_unpacked(self, assignment: Assignment, refusal: Conclusion | None) -> None:
-        if refusal is None and assignment.inputs_limit is not None:
-            self._inputs.fetch(assignment, self._executor.inputs_of(assignment.ref))
-        else:
-            self._on_fetched(assignment.ref, refusal)
-
-    def _on_fetched(self, ref: AttemptRef, refusal: Conclusion | None) -> None:
-        self.handle(events.Fetched(ref, refusal))
-
-    def _measure(self, identities: list[int]) -> None:
-        self.link.send("measure", identities)
-
-    def _send_command(self, verb: str, ref: AttemptRef) -> None:
-        self.link.send(verb, self._executor.find(ref).id)
+            self.exited(ref, failed)
 
     def _report(self, ref: AttemptRef, conclusion: Conclusion) -> None:
         self._progress.forget(ref)
@@ -234,6 +189,10 @@ class Session:
             self._logs.finish(self._executor.find(ref), send)
         else:
             send()
+
+    def _on_renewed(self, renewed: events.Renewed) -> None:
+        self.handle(renewed)
+        self._executor.renewed()
 
     def _on_report_answered(self, ref: AttemptRef, accepted: bool) -> None:
         attempt = self._state.attempts.get(ref)
@@ -257,25 +216,20 @@ class Session:
                 group.create_task(self._fence_on_refusal(loop))
                 for loop in (
                     lambda: self._poll(joined.incarnation, stop),
-                    lambda: self._send_heartbeats(joined, stop),
+                    lambda: self._heartbeats.run(joined, stop),
                     lambda: self._reports.run(joined.incarnation),
                     lambda: self._logs.run(joined.incarnation),
                     self._progress.run,
                     self._preparations.run,
-                    self._disk_watch.run,
                     lambda: self._measurements.run(joined.heartbeat_interval),
-                    self._inputs.run,
-                    self._bundles.run,
-                    *(self._bundles.unpack,) * MAX_CONCURRENT_UNPACKS,
+                    *self._executor.loops(),
                 )
             ]
             loops += [group.create_task(self._tick()), group.create_task(self._drain_on(stop))]
-            lost = group.create_task(self.link.lost.wait())
-            over = group.create_task(self._is_over.wait())
-            await asyncio.wait((lost, over), return_when=asyncio.FIRST_COMPLETED)
-            for task in (*loops, lost, over):
+            await _first_of(self._executor.lost, self._is_over)
+            for task in loops:
                 task.cancel()
-        if self.link.lost.is_set():
+        if self._executor.lost.is_set():
             raise SupervisorLost
         if self._state.fenced and not stop.is_set():
             await self._wait_until_settled()
@@ -293,12 +247,8 @@ class Session:
             self._is_over.set()
 
     async def _wait_until_settled(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            either = [group.create_task(e.wait()) for e in (self._is_settled, self.link.lost)]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            for task in either:
-                task.cancel()
-        if self.link.lost.is_set():
+        await _first_of(self._is_settled, self._executor.lost)
+        if self._executor.lost.is_set():
             raise SupervisorLost
 
     async def _poll(self, incarnation: int, stop: asyncio.Event) -> None:
@@ -321,7 +271,7 @@ class Session:
             backoff.reset()
             was_repeat = self._apply_orders(orders)
             # Send starts now: encoding the next poll would delay them.
-            self.link.flush()
+            self._executor.flush()
             # If the held attempts changed meanwhile, a repeated order (to stop an attempt that has
             # just ended) is no reason to pause: a start would have to wait.
             if was_repeat and self._state.held == message.held:
@@ -335,42 +285,10 @@ class Session:
         for assignment in orders.start:
             self._last_token = max(self._last_token, assignment.ref.token)
             self._assignment = assignment
-            payload = assignment.payload
-            needs_fetch = assignment.inputs_limit is not None or payload.artifact is not None
+            needs_fetch = self._executor.needs_fetch(assignment)
             self.handle(events.Assigned(assignment.ref, needs_fetch))
         self._assignment = None
         return bool(orders.start or orders.stop) and len(self._state.attempts) == before
-
-    async def _send_heartbeats(self, joined: JoinResponse, stop: asyncio.Event) -> None:
-        # At most the heartbeat interval: a heartbeat whose response was lost has renewed the
-        # lease all the same.
-        backoff = Backoff(joined.heartbeat_interval)
-        while True:
-            self._heartbeat_now.clear()
-            sent_at, stopping = monotonic(), stop.is_set()
-            message = Heartbeat(
-                incarnation=joined.incarnation,
-                held=self._state.held,
-                stopping=stopping,
-                shortage=self._shortage.current(sent_at),
-            )
-            try:
-                renewed = await self._gateway.call(
-                    "heartbeat",
-                    message,
-                    HeartbeatResponse,
-                    timeout=joined.lease_ttl / 3,
-                    failover_timeout=joined.lease_ttl / 6,
-                )
-            except Unavailable as error:
-                log.warning("cannot renew the lease", extra={"error": error.message})
-                await asyncio.sleep(backoff.next())
-                continue
-            backoff.reset()
-            self.handle(events.Renewed(sent_at, renewed.ttl, tuple(renewed.stop)))
-            self._executor.evict_idle_workspaces()
-            pause = max(0.0, sent_at + joined.heartbeat_interval - monotonic())
-            await timers.wait_for(self._heartbeat_now, pause)
 
     async def _tick(self) -> None:
         while True:
@@ -380,7 +298,7 @@ class Session:
     async def _drain_on(self, stop: asyncio.Event) -> None:
         """Once `stop` is set, end all attempts, and retry the last reports for a limited time."""
         await stop.wait()
-        self._heartbeat_now.set()
+        self._heartbeats.soon()
         self.handle(events.StopRequested())
         seconds_left, tasks_left = LAST_REPORTS_TIMEOUT_SECONDS, 0
         while seconds_left > 0:
@@ -406,3 +324,12 @@ class Session:
 
 class SupervisorLost(Exception):
     """The supervisor died, so nothing controls the attempts on this node any more."""
+
+
+async def _first_of(*awaited: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    async with asyncio.TaskGroup() as group:
+        waits = [group.create_task(event.wait()) for event in awaited]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()

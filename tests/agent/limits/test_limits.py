@@ -52,10 +52,10 @@ async def test_many_small_files_are_more_than_the_disk_space_too(node):
 
 async def test_a_task_is_ended_as_soon_as_its_folder_holds_too_much(node, doorbell):
     def end(number, usage):
-        node.executor.by_id(number).disk_usage = usage
+        node.attempts.by_id(number).disk_usage = usage
         node.link.send("kill", number)
 
-    watch = DiskWatch(node.executor.folders, end)
+    watch = DiskWatch(node.attempts.folders, end)
     write = "for i in 1 2 3; do head -c 2000000 /dev/urandom > f$i; done"
     over = node.start("sh", "-c", f"{write}; echo > {doorbell.path}; sleep 1000", disk_mb=4)
     within = node.start("sh", "-c", f"{write}; echo > {doorbell.path}; sleep 1000", disk_mb=8)
@@ -100,7 +100,7 @@ async def test_a_cap_on_cpu_holds_while_processors_are_idle():
 
 async def test_many_attempts_are_measured_without_ending_any(best_node):
     ended = []
-    watch = DiskWatch(best_node.executor.folders, lambda *over: ended.append(over))
+    watch = DiskWatch(best_node.attempts.folders, lambda *over: ended.append(over))
     refs = [best_node.start("sleep", "1000", disk_mb=1) for _ in range(50)]
     async with asyncio.timeout(20):
         await watch.measure_due()

@@ -288,7 +288,7 @@ exit 3
 async def test_a_task_runs_in_its_bundle_and_leaves_nothing_for_the_next(node):
     data = tar(entry("run.sh", SEEN.encode(), mode=0o4755), entry("data/x", b"hello "))
     ref = node.start("./run.sh", bundle=data)
-    folder = node.executor.bundle_of(ref)
+    folder = node.attempts.bundle_of(ref)
     _, report = await node.end(ref)
     assert report.tail.decode() == f"hello {folder}\n-rwxr-xr-x\n"
     assert report.exit_code == 3
@@ -326,7 +326,7 @@ async def test_nothing_outside_of_a_bundle_is_opened_for_its_interpreter(best_no
 @pytest.mark.skipif(os.geteuid() != 0, reason="tasks run as the user of the agent")
 async def test_no_other_task_reads_the_bundle_of_one(best_node):
     ref = best_node.start("sleep", "60", bundle=JOB)
-    folder = Path(best_node.executor.bundle_of(ref))
+    folder = Path(best_node.attempts.bundle_of(ref))
     report = await best_node.run("sh", "-c", f"cat {folder}/data/x 2>&1")
     assert b"Permission denied" in report.tail
     best_node.command("kill", ref)

@@ -286,7 +286,7 @@ async def test_a_task_cannot_change_its_inputs(node, given):
 @pytest.mark.skipif(os.geteuid() != 0, reason="tasks run as the user of the agent")
 async def test_no_other_task_reads_the_inputs_of_one(best_node):
     ref = best_node.start("sleep", "60", inputs={"a": b"1"})
-    folder = Path(best_node.executor.inputs_of(ref))
+    folder = Path(best_node.attempts.inputs_of(ref))
     report = await best_node.run("sh", "-c", f"cat {folder}/a.json 2>&1")
     assert b"Permission denied" in report.tail
     assert stat.S_IMODE(folder.stat().st_mode) == 0o550

@@ -193,7 +193,7 @@ def test_a_folder_that_nobody_asks_for_goes_in_the_end(monkeypatch):
 
 @only_root
 async def test_folders_for_which_there_is_no_room_are_removed_at_once(best_node, monkeypatch):
-    monkeypatch.setattr(best_node.executor, "_workspace_pool", WorkspacePool(most=3))
+    monkeypatch.setattr(best_node.attempts, "_workspace_pool", WorkspacePool(most=3))
     folders = [Path((await told(best_node, tenant=tenant))[0]) for tenant in range(1, 6)]
     assert [folder.exists() for folder in folders] == [True, True, True, False, False]
     assert best_node.left == []
@@ -202,11 +202,11 @@ async def test_folders_for_which_there_is_no_room_are_removed_at_once(best_node,
 @only_root
 async def test_what_was_kept_for_somebody_who_has_not_come_is_removed(best_node, monkeypatch):
     now = 0.0
-    monkeypatch.setattr(best_node.executor, "_workspace_pool", WorkspacePool(now=lambda: now))
+    monkeypatch.setattr(best_node.attempts, "_workspace_pool", WorkspacePool(now=lambda: now))
     first, second = [(await told(best_node, tenant=tenant))[0] for tenant in (1, 2)]
     now = MAX_IDLE_SECONDS + 0.1
     await told(best_node, tenant=2)
-    best_node.executor.evict_idle_workspaces()
+    best_node.attempts.evict_idle_workspaces()
     assert best_node.left == [first]
     assert (await told(best_node, tenant=1))[0] not in (first, second)
 

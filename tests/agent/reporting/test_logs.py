@@ -4,9 +4,8 @@ import asyncio
 
 from duly import wire
 from duly.agent.gateway import Gateway
-from duly.agent.preparation.executor import LocalAttempt
+from duly.agent.local_attempt import LocalAttempt
 from duly.agent.reporting.logs import MAX_CHUNK_BYTES, LogSender
-from duly.model.resources import Resources
 from duly.wire import AttemptRef, LogChunk
 
 ONE, TWO = 1, 2
@@ -17,7 +16,7 @@ def chatty(folder, number, tenant):
     spool.write_bytes(bytes(3 * MAX_CHUNK_BYTES))
     ref = AttemptRef(number, 1, number)
     return LocalAttempt(
-        ref, number, "", str(spool), "true", None, 60.0, Resources(), 0, tenant=tenant,
+        ref, number, str(spool), 60.0, 0, tenant=tenant,
         log_size=3 * MAX_CHUNK_BYTES, log=None,
     )  # fmt: skip
 

@@ -29,9 +29,7 @@ def _at_once(monkeypatch):
 async def telling(server, node, min_age, status=204):
     async with Gateway([server.url]) as line, asyncio.TaskGroup() as group:
         line.key = "node"
-        sender = MeasurementSender(
-            line, node.executor, lambda numbers: node.link.send("measure", numbers)
-        )
+        sender = MeasurementSender(line, node.executor(line))
         node.on_measured = sender.take
         for _ in range(ANSWERS):
             server.prepare(status)
@@ -81,7 +79,7 @@ async def test_a_young_attempt_is_told_of_only_if_it_writes(server, node, monkey
     node.start("sleep", "60")
     writer = node.start("sh", "-c", "echo hello; sleep 60")
     ref, size = await node.outputs.get()
-    node.executor.find(ref).log_size = size
+    node.attempts.find(ref).log_size = size
     async with telling(server, node, YOUNG):
         [[one], *_] = await told(server, 1)
     assert one.ref == writer
@@ -90,7 +88,7 @@ async def test_a_young_attempt_is_told_of_only_if_it_writes(server, node, monkey
 async def test_answers_that_come_late_and_twice_are_told_once(server, node):
     node.start("sleep", "60")
     other = node.start("sleep", "60")
-    (number,) = [local.id for local in node.executor.running if local.ref == other]
+    (number,) = [local.id for local in node.attempts.running if local.ref == other]
     sample = (number, monotonic() - 60, None, None)
     async with telling(server, node, YOUNG) as sender:
         for count in (2, 3):
@@ -112,7 +110,7 @@ async def test_of_an_attempt_that_has_ended_nothing_is_told(server, node):
 
 async def test_throttling_is_told_at_the_next_check_and_once(server, node):
     ref = node.start("sleep", "60")
-    attempt = node.executor.find(ref)
+    attempt = node.attempts.find(ref)
     async with telling(server, node, YOUNG) as sender:
         attempt.add_throttled(wire.Throttled("stripe", 30.0), monotonic())
         sender.add_throttled(ref)
@@ -129,7 +127,7 @@ async def test_throttling_is_told_at_the_next_check_and_once(server, node):
 async def test_throttling_that_no_server_took_is_told_again(server, node):
     ref = node.start("sleep", "60")
     async with telling(server, node, YOUNG, 503) as sender:
-        node.executor.find(ref).add_throttled(wire.Throttled("stripe"), monotonic())
+        node.attempts.find(ref).add_throttled(wire.Throttled("stripe"), monotonic())
         sender.add_throttled(ref)
         await told(server, 2)
     calls = [wire.decode(body, RunningReport).throttled for _, _, body in server.seen]

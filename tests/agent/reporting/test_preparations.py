@@ -8,8 +8,6 @@ import pytest
 from duly import wire
 from duly.agent import events, gateway
 from duly.agent.gateway import Gateway
-from duly.agent.preparation.bundle_cache import BundleCache
-from duly.agent.preparation.task_users import SameUser
 from duly.agent.reporting import preparations
 from duly.agent.reporting.preparations import PreparingSender
 from duly.agent.session import Session
@@ -79,11 +77,9 @@ async def test_a_node_that_is_refused_is_told_so(server):
     assert caught.group_contains(Unauthenticated)
 
 
-async def test_an_attempt_with_a_bundle_is_told_of_until_it_is_withdrawn(best_node, tmp_path):
+async def test_an_attempt_with_a_bundle_is_told_of_until_it_is_withdrawn(best_node):
     async with Gateway(["http://127.0.0.1:1"]) as gateway:
-        cache = BundleCache(tmp_path / "bundles", 10**6)
-        session = Session(gateway, best_node.executor, cache, SameUser(None), freezer=False)
-        session.link = best_node.link
+        session = Session(gateway, best_node.executor(gateway), freezer=False)
         session.handle(events.Renewed(monotonic(), 1000.0, ()))
         session._apply_orders(PollResponse(start=[assignment(A)], stop=[]))
         assert list(session._preparations._due) == [A]
@@ -91,11 +87,9 @@ async def test_an_attempt_with_a_bundle_is_told_of_until_it_is_withdrawn(best_no
         assert not session._preparations._due
 
 
-async def test_an_attempt_with_a_bundle_is_told_of_until_it_begins(best_node, tmp_path):
+async def test_an_attempt_with_a_bundle_is_told_of_until_it_begins(best_node):
     async with Gateway(["http://127.0.0.1:1"]) as gateway:
-        cache = BundleCache(tmp_path / "bundles", 10**6)
-        session = Session(gateway, best_node.executor, cache, SameUser(None), freezer=False)
-        session.link = best_node.link
+        session = Session(gateway, best_node.executor(gateway), freezer=False)
         session.handle(events.Renewed(monotonic(), 1000.0, ()))
         session._apply_orders(PollResponse(start=[assignment(A)], stop=[]))
         session.handle(events.Fetched(A, None))

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent.preparation.executor import LocalAttempt
+from duly.agent.local_attempt import LocalAttempt
 from duly.agent.reporting import task_protocol, task_rate, task_socket
 from duly.agent.reporting.peer_credentials import Caller
 from duly.agent.reporting.task_socket import TaskSocket, listen
 from duly.model.progress import Progress
-from duly.model.resources import Resources
 from duly.wire import AttemptRef
 from tests.agent.node import new_data
 
@@ -111,7 +110,7 @@ class Talk:
     """A socket on which everybody counts as one attempt, and its other end."""
 
     def __init__(self, folder):
-        self.local = LocalAttempt(REF, 1, "", "", "true", None, 60.0, Resources(), 0)
+        self.local = LocalAttempt(REF, 1, "", 60.0, 0)
         self.said = []
         self.callers = []
         listener = listen(folder / "work", "none", everybody=False)

@@ -297,7 +297,7 @@ async def test_a_spool_is_gone_when_the_attempt_is_forgotten(best_node):
     ref = best_node.start("sh", "-c", "head -c 10000 /dev/zero")
     await best_node.end(ref)
     assert len(list((best_node.data / "spool").iterdir())) == 1
-    best_node.executor.forget(ref)
+    best_node.attempts.forget(ref)
     assert list((best_node.data / "spool").iterdir()) == []
 
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from duly.agent.gateway import Backoff, Gateway
-from duly.agent.preparation.executor import LocalAttempt, read_spool
+from duly.agent.local_attempt import LocalAttempt
 from duly.clock import monotonic
 from duly.errors import DulyError, Unavailable
 from duly.wire import MAX_LOG_TAIL_BYTES, AttemptRef, LogChunk
@@ -87,7 +87,7 @@ class LogSender:
     async def _send_chunk(self, attempt: LocalAttempt, incarnation: int) -> None:
         offset = self._sent.get(attempt.ref, 0)
         size = min(self._end(attempt) - offset, MAX_CHUNK_BYTES)
-        data = read_spool(attempt.spool, offset, size) if size > 0 else b""
+        data = attempt.read_log(offset, size) if size > 0 else b""
         if data:
             chunk = LogChunk(incarnation=incarnation, ref=attempt.ref, offset=offset, data=data)
             await self._gateway.send("logs", chunk, timeout=REQUEST_TIMEOUT_SECONDS)

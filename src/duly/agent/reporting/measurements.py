@@ -8,10 +8,11 @@ long one a message per minute.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from duly.agent.executor import Executor, Sample
 from duly.agent.gateway import Backoff, Gateway
-from duly.agent.preparation.executor import Executor, LocalAttempt
+from duly.agent.local_attempt import LocalAttempt
 from duly.clock import monotonic
 from duly.errors import DulyError, Unauthenticated, Unavailable
 from duly.wire import AttemptRef, MeasuredUsage, RunningReport, ThrottledAttempt
@@ -26,19 +27,14 @@ MAX_INTERVAL_SECONDS = 60.0
 MAX_BATCH_ATTEMPTS = 500
 """Attempts in one message; the others follow at the next check."""
 REQUEST_TIMEOUT_SECONDS = 15.0
-Sample = tuple[int, float, float | None, int | None]
-"""A sample of the supervisor: attempt id, start time, CPU seconds, peak memory in bytes."""
 
 
 class MeasurementSender:
     """The attempts that have been reported, and when each is due again."""
 
-    def __init__(
-        self, gateway: Gateway, executor: Executor, measure: Callable[[list[int]], None]
-    ) -> None:
+    def __init__(self, gateway: Gateway, executor: Executor) -> None:
         self._gateway = gateway
         self._executor = executor
-        self._measure = measure
         self._due: dict[AttemptRef, float] = {}
         self._samples: list[Sample] = []
         self._throttled: set[AttemptRef] = set()
@@ -65,7 +61,7 @@ class MeasurementSender:
                 log.warning("cannot tell what runs", extra={"error": error.message})
                 await asyncio.sleep(backoff.next())
             if due := self._choose(min_age):
-                self._measure([attempt.id for attempt in due])
+                self._executor.measure([attempt.id for attempt in due])
 
     def _choose(self, min_age: float) -> list[LocalAttempt]:
         """Return the attempts that are due, and forget those that have ended."""

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from duly.agent.preparation.executor import LocalAttempt
+from duly.agent.local_attempt import LocalAttempt
 from duly.agent.preparation.workspace import FALLBACK_ROOT, make_fallback_root
 from duly.agent.reporting import task_protocol
 from duly.agent.reporting.peer_credentials import Caller, caller_of

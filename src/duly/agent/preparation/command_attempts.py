@@ -1,7 +1,6 @@
-"""Prepares attempts, hands them to the supervisor, and collects their results and logs.
+"""The attempts of an agent: prepares them for the supervisor, and describes how they ended.
 
-The executor knows files, users, ports and environments, and decides nothing: the state machine
-decides which attempts start and end.
+Knows files, users, ports and environments, and decides nothing.
 """
 
 import hashlib
@@ -9,84 +8,45 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from duly.agent.limits.disk_usage import DiskUsage
 from duly.agent.limits.disk_watch import WatchedFolder
+from duly.agent.local_attempt import LocalAttempt, name_of, report_of
 from duly.agent.preparation import environment, workspace
 from duly.agent.preparation.ports import Ports
 from duly.agent.preparation.task_users import User, Users
 from duly.agent.preparation.workspace_pool import WorkspacePool
 from duly.agent.reporting.peer_credentials import Caller, workspace_of
-from duly.agent.reporting.task_rate import TaskRateLimiter
 from duly.agent.supervision.outcome import Conclusion, Exit, Failure
 from duly.agent.supervision.spawner import WORKSPACE_MISSING, WORKSPACE_POOLED, WORKSPACE_READY
 from duly.agent.supervision.supervisor_link import SupervisorLink
 from duly.clock import monotonic
 from duly.model.resources import Resources
-from duly.model.task import Outcome, Payload, Usage
-from duly.wire import MAX_LOG_TAIL_BYTES, Assignment, AttemptRef, AttemptReport, Throttled
+from duly.model.task import Payload, Usage
+from duly.wire import Assignment, AttemptRef, AttemptReport
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class LocalAttempt:
-    """The local state of an attempt, from its start until it is forgotten."""
+@dataclass(slots=True, kw_only=True)
+class CommandAttempt(LocalAttempt):
+    """The local state of an attempt at running a command."""
 
-    ref: AttemptRef
-    id: int
     workspace: str
-    spool: str
     program: str
     interpreter: str | None
-    execution_cap: float
     resources: Resources
-    result_limit: int
     inputs: str | None = None
     """The folder with the results of its upstreams, if it has inputs."""
-    tenant: int | None = None
-    """The tenant that owns the task."""
     is_folder_pooled: bool = False
     """Whether its folder is pooled for its tenant's next attempt, if it is left empty."""
     user: User | None = None
     ports: Sequence[int] = ()
-    log_size: int = 0
-    log: bytes | None = b""
-    """Its complete output; None if that is in the spool file."""
-    log_notice: bytes = b""
-    """Appended to the contents of the spool file, which had no room for it."""
     disk_usage: DiskUsage | None = None
     """The last measurement of its folder, if there was one."""
-    assigned_at: float = field(default_factory=monotonic)
-    ended_at: float | None = None
-    ran: float | None = None
-    usage: Usage | None = None
-    result: bytes | None = None
-    rate_limiter: TaskRateLimiter | None = None
-    """Set once the task has connected to the agent's socket."""
-    uses: tuple[str, ...] = ()
-    """The keys of the downstreams that it calls."""
-    throttled: dict[str, float] | None = None
-    """When it may call again each downstream that has throttled it, by the monotonic clock."""
-    untold: set[str] | None = None
-    """Those of which the servers do not know yet."""
-
-    def add_throttled(self, report: Throttled, now: float) -> None:
-        """Remember that a downstream has throttled it."""
-        self.throttled = {**(self.throttled or {}), report.key: now + report.retry_after}
-        self.untold = {*(self.untold or ()), report.key}
-
-    def throttled_by(self, now: float, *, is_over: bool = False) -> list[Throttled]:
-        """Return what the servers do not know yet, and at its end what it still waits for."""
-        untold, throttled = self.untold or set(), self.throttled or {}
-        return [
-            Throttled(key, max(0.0, until - now))
-            for key, until in throttled.items()
-            if key in untold or (is_over and until > now)
-        ]
 
 
 class Unpacked(Protocol):
@@ -96,7 +56,7 @@ class Unpacked(Protocol):
     user: User | None
 
 
-class Executor:
+class CommandAttempts:
     """The attempts that have local state on this node, by reference."""
 
     def __init__(
@@ -119,27 +79,27 @@ class Executor:
         self.remove = remove
         self._socket = socket
         self._workspace_pool = WorkspacePool()
-        self._by_ref: dict[AttemptRef, LocalAttempt] = {}
-        self._by_id: dict[int, LocalAttempt] = {}
-        self._by_uid: dict[int, dict[str, LocalAttempt]] = {}
+        self._by_ref: dict[AttemptRef, CommandAttempt] = {}
+        self._by_id: dict[int, CommandAttempt] = {}
+        self._by_uid: dict[int, dict[str, CommandAttempt]] = {}
         """Attempts by user id, then by workspace: one each where every attempt has its own user."""
         self._last_id = 0
         self._name_key = secrets.token_bytes(16)
 
-    def find(self, ref: AttemptRef) -> LocalAttempt:
+    def find(self, ref: AttemptRef) -> CommandAttempt:
         """Return the attempt, which must have been started and not forgotten."""
         return self._by_ref[ref]
 
-    def by_id(self, number: int) -> LocalAttempt | None:
+    def by_id(self, number: int) -> CommandAttempt | None:
         """Return the attempt with this supervisor id, unless it has ended."""
         return self._by_id.get(number)
 
     @property
-    def running(self) -> Collection[LocalAttempt]:
+    def running(self) -> Collection[CommandAttempt]:
         """The attempts that have been handed to the supervisor and have not ended."""
         return self._by_id.values()
 
-    def by_caller(self, caller: Caller) -> LocalAttempt | None:
+    def by_caller(self, caller: Caller) -> CommandAttempt | None:
         """Return the running attempt that a process belongs to, or None."""
         same_user = self._by_uid.get(caller.uid)
         if same_user is None:
@@ -193,20 +153,20 @@ class Executor:
         if unpacked is not None:
             folder = unpacked.folder
         program = environment.program(payload, folder)
-        attempt = LocalAttempt(
+        attempt = CommandAttempt(
             ref,
             self._last_id,
-            folder,
             f"{self._spool}/{name_of(ref)}",
-            program,
-            _interpreter(payload, folder, program) if is_filled else None,
             assignment.execution_cap,
-            assignment.resources,
             assignment.result_limit,
-            None if assignment.inputs_limit is None else self.inputs_of(ref),
             assignment.tenant,
+            payload.uses,
+            workspace=folder,
+            program=program,
+            interpreter=_interpreter(payload, folder, program) if is_filled else None,
+            resources=assignment.resources,
+            inputs=None if assignment.inputs_limit is None else self.inputs_of(ref),
             is_folder_pooled=tenant is not None,
-            uses=payload.uses,
         )
         self._by_ref[ref] = self._by_id[attempt.id] = attempt
         step = "user"
@@ -236,7 +196,7 @@ class Executor:
         link.send("start", self._spec(assignment, attempt, found))
         return None
 
-    def _spec(self, assignment: Assignment, attempt: LocalAttempt, folder: int) -> dict[str, Any]:
+    def _spec(self, assignment: Assignment, attempt: CommandAttempt, folder: int) -> dict[str, Any]:
         user = attempt.user
         return {
             "id": attempt.id,
@@ -282,7 +242,7 @@ class Executor:
         self._clear(attempt, is_workspace_empty)
         return attempt.ref, end
 
-    def _describe(self, attempt: LocalAttempt, event: dict[str, Any]) -> Exit:
+    def _describe(self, attempt: CommandAttempt, event: dict[str, Any]) -> Exit:
         if event.get("failure"):
             attempt.ended_at = monotonic()
             step, number = event["failure"]
@@ -316,7 +276,7 @@ class Executor:
             peak_memory_mb=peak,
         )
 
-    def _clear(self, attempt: LocalAttempt, is_workspace_empty: bool = False) -> None:
+    def _clear(self, attempt: CommandAttempt, is_workspace_empty: bool = False) -> None:
         """Release what the attempt needed only while it ran; an empty workspace may be pooled."""
         del self._by_id[attempt.id]
         same_user = self._by_uid.get(_uid_of(attempt), {})
@@ -340,46 +300,21 @@ class Executor:
 
     def report(self, ref: AttemptRef, conclusion: Conclusion) -> AttemptReport:
         """Build the report of an attempt that has ended."""
-        report = AttemptReport(
-            ref=ref,
-            outcome=conclusion.outcome,
-            exit_code=conclusion.exit_code,
-            reason=conclusion.reason,
-        )
-        attempt = self._by_ref.get(ref)
-        if attempt is not None:
-            report.ran = attempt.ran
-            report.usage = attempt.usage
-            report.tail = self._tail(attempt)
-            report.log_size = attempt.log_size
-            if attempt.throttled:
-                report.throttled = attempt.throttled_by(monotonic(), is_over=True)
-            if conclusion.outcome is Outcome.SUCCEEDED:
-                report.result = attempt.result
-                report.result_limit = attempt.result_limit
-        return report
+        return report_of(ref, conclusion, self._by_ref.get(ref))
 
     def ended_at(self, ref: AttemptRef) -> float | None:
         """Return the monotonic time at which the attempt ended; None if it never began."""
         attempt = self._by_ref.get(ref)
         return attempt.ended_at if attempt is not None else None
 
-    def _tail(self, attempt: LocalAttempt) -> bytes:
-        if attempt.log is not None:
-            return attempt.log
-        kept = read_spool(
-            attempt.spool, max(0, attempt.log_size - MAX_LOG_TAIL_BYTES), MAX_LOG_TAIL_BYTES
-        )
-        return kept + attempt.log_notice
-
     def forget(self, ref: AttemptRef) -> None:
         """Drop the state and the spool file of an attempt whose report was answered."""
         attempt = self._by_ref.pop(ref, None)
-        if attempt is not None and attempt.log is None:
-            Path(attempt.spool).unlink(missing_ok=True)
+        if attempt is not None:
+            attempt.remove_log()
 
 
-def _uid_of(attempt: LocalAttempt) -> int:
+def _uid_of(attempt: CommandAttempt) -> int:
     return os.geteuid() if attempt.user is None else attempt.user.uid
 
 
@@ -387,23 +322,3 @@ def _interpreter(payload: Payload, folder: str, program: str) -> str | None:
     if payload.source is not None:
         return environment.interpreter(payload)
     return environment.interpreter_in(folder, program)
-
-
-def name_of(ref: AttemptRef) -> str:
-    """Return the name of an attempt in the spool and in logs, which tasks cannot read.
-
-    It includes the token: a database that has lost its last commits reuses attempt numbers.
-    """
-    return f"{ref.task}-{ref.attempt}-{ref.token}"
-
-
-def read_spool(path: str, offset: int, size: int) -> bytes:
-    """Return up to `size` bytes of a spool file; fewer at its end, none if it does not exist."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return b""
-    try:
-        return os.pread(fd, size, offset)
-    finally:
-        os.close(fd)

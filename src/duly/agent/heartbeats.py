@@ -1,0 +1,73 @@
+"""Renews the lease of an incarnation, and tells the servers what has changed on the node."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from duly import timers
+from duly.agent.events import Renewed
+from duly.agent.gateway import Backoff, Gateway
+from duly.agent.limits.shortage import Shortage
+from duly.clock import monotonic
+from duly.errors import Unavailable
+from duly.wire import AttemptRef, Heartbeat, HeartbeatResponse, JoinResponse
+
+log = logging.getLogger(__name__)
+
+
+class HeartbeatSender:
+    """Sends a heartbeat per interval, and one as soon as something has changed."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        held: Callable[[], list[AttemptRef]],
+        on_renewed: Callable[[Renewed], None],
+    ) -> None:
+        self._gateway = gateway
+        self._held = held
+        self._on_renewed = on_renewed
+        self._shortage = Shortage()
+        self._nudged = asyncio.Event()
+
+    def soon(self) -> None:
+        """Send the next heartbeat now."""
+        self._nudged.set()
+
+    def lack(self, resource: str) -> None:
+        """Tell the servers that the node is short of a resource, so that it gets no work."""
+        if self._shortage.current(monotonic()) is None:
+            log.error("this node is short of %s; it takes no tasks for a while", resource)
+        self._shortage.begin(resource, monotonic())
+        self.soon()
+
+    async def run(self, joined: JoinResponse, stop: asyncio.Event) -> None:
+        """Send until cancelled."""
+        # At most the heartbeat interval: a heartbeat whose response was lost has renewed the
+        # lease all the same.
+        backoff = Backoff(joined.heartbeat_interval)
+        while True:
+            self._nudged.clear()
+            sent_at = monotonic()
+            message = Heartbeat(
+                incarnation=joined.incarnation,
+                held=self._held(),
+                stopping=stop.is_set(),
+                shortage=self._shortage.current(sent_at),
+            )
+            try:
+                renewed = await self._gateway.call(
+                    "heartbeat",
+                    message,
+                    HeartbeatResponse,
+                    timeout=joined.lease_ttl / 3,
+                    failover_timeout=joined.lease_ttl / 6,
+                )
+            except Unavailable as error:
+                log.warning("cannot renew the lease", extra={"error": error.message})
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
+            self._on_renewed(Renewed(sent_at, renewed.ttl, tuple(renewed.stop)))
+            pause = max(0.0, sent_at + joined.heartbeat_interval - monotonic())
+            await timers.wait_for(self._nudged, pause)
