@@ -11,7 +11,7 @@ from hypothesis.errors import NoSuchExample
 from duly.policy import shares, turns
 from duly.policy.queueing import Order
 from duly.policy.recent_use import RecentUse
-from duly.policy.shares import PoolShares
+from duly.policy.shares import PoolShares, TenantShare
 from duly.policy.turns import take
 from tests.policy.turns_reference import NO_GATE, NOW, SHAPES, Case, Reference, Task, Team
 
@@ -148,14 +148,14 @@ def mutate(name):
     return {
         "weights are ignored": (PoolShares, "weight", lambda self, tenant: 1),
         "the task itself is not counted": (
-            PoolShares,
+            TenantShare,
             "is_entitled",
-            lambda self, tenant, fractions: self.share(tenant) <= self.fair_share(tenant),
+            lambda self, fractions: self.share <= self._entitlement,
         ),
-        "nothing is charged": (PoolShares, "charge", lambda self, tenant, fractions: None),
+        "nothing is charged": (TenantShare, "charge", lambda self, fractions: None),
         "everybody is entitled": (turns._TenantQueue, "is_entitled", True),
         "nobody is entitled": (turns._TenantQueue, "is_entitled", False),
-        "use is what is held now": (PoolShares, "use_per_weight", PoolShares.share),
+        "use is what is held now": (TenantShare, "use_per_weight", TenantShare.share),
         "what others hold is divided": (
             PoolShares,
             "_divide",

@@ -6,7 +6,7 @@ from duly.model.peak import NO_PEAK
 from duly.model.resources import Resources
 from duly.policy import placement, queueing
 from duly.policy.peak import next_peak
-from duly.policy.shares import PoolShares
+from duly.policy.shares import PoolShares, TenantShare
 from duly.sim import scheduler
 from duly.sim.scheduler import FairTurns
 from tests.sim.builders import burst, nodes, run, task_class, tenant, workload
@@ -31,7 +31,7 @@ def test_shares_that_ignore_weights_are_found(monkeypatch):
 
 
 def test_entitlement_for_all_is_found(monkeypatch):
-    monkeypatch.setattr(PoolShares, "is_entitled", lambda self, tenant, fractions: True)
+    monkeypatch.setattr(TenantShare, "is_entitled", lambda self, fractions: True)
     assert is_found()
 
 

@@ -118,6 +118,11 @@ class Budget:
         downstreams = None if self.downstreams is None else self.downstreams.copy()
         return Budget(self._limits, self._uses, self._keys, self._shapes, downstreams)
 
+    def update(self, charged: "Budget") -> None:
+        """Adopt what was charged to a copy."""
+        self._uses, self._keys, self.downstreams = charged._uses, charged._keys, charged.downstreams
+        self.uncounted |= charged.uncounted
+
     def counts(self, tenant: int) -> bool:
         """Return True if leases of the tenant count against a limit."""
         return tenant in self._uses
@@ -175,11 +180,11 @@ class Budget:
 
     def charge(self, tenant: int, shape_id: int) -> bool:
         """Count one more task as started; return False if it may not start."""
+        shape = self._shapes[shape_id]
+        if (use := self._uses.get(tenant)) is None:
+            return tenant in self._limits and not shape.has_keys
         if not self.room(tenant, shape_id):
             return False
-        if (use := self._uses.get(tenant)) is None:
-            return True
-        shape = self._shapes[shape_id]
         if shape.uses and self.downstreams is not None:
             self.downstreams.charge(tenant, shape.uses)
         self._uses[tenant] = TenantUsage(use.running + 1, use.resources.plus(shape.needs))

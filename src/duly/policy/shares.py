@@ -67,6 +67,50 @@ class Competitors:
         return tenant in self._tenants
 
 
+class TenantShare:
+    """What one tenant holds of a pool during a round, what it may hold, and its recent use."""
+
+    __slots__ = ("_entitlement", "_recent_use", "_weight", "charged", "used")
+
+    def __init__(
+        self, held: Sequence[float] | None, fair_share: float, recent_use: float, weight: int
+    ) -> None:
+        self.used = None if held is None else list(held)
+        """Fractions of the pool by kind, the tasks that were chosen included; None for nothing."""
+        self.charged = 0.0
+        """The shares of the tasks that were chosen."""
+        self._entitlement = fair_share + ROUNDING
+        self._recent_use = recent_use
+        self._weight = weight
+
+    def is_entitled(self, fractions: Sequence[float]) -> bool:
+        """Return True if the share stays within the fair share with one more task."""
+        most = self._entitlement
+        if self.used is None:
+            return max(fractions, default=0.0) <= most
+        return all(held + more <= most for held, more in zip(self.used, fractions, strict=True))
+
+    def charge(self, fractions: Sequence[float]) -> None:
+        """Count a task that was chosen."""
+        used = self.used
+        self.used = (
+            list(fractions)
+            if used is None
+            else [held + more for held, more in zip(used, fractions, strict=True)]
+        )
+        self.charged += max(fractions, default=0.0)
+
+    @property
+    def use_per_weight(self) -> float:
+        """The recent use by which tenants beyond their fair share take turns."""
+        return (self._recent_use + CHARGE_FACTOR * self.charged) / self._weight
+
+    @property
+    def share(self) -> float:
+        """The dominant share."""
+        return max(self.used, default=0.0) if self.used else 0.0
+
+
 class PoolShares:
     """The shares of one pool during a round, charged as the window fills."""
 
@@ -93,11 +137,21 @@ class PoolShares:
         """Of the pool, by shape."""
         self._held: dict[int, list[float]] = {}
         """Fractions of the pool in use before the round, by tenant and kind."""
-        self._used: dict[int, list[float]] = {}
-        """The same with the tasks that were chosen, for the tenants of those."""
-        self._charged: dict[int, float] = {}
-        """The shares of tasks that were chosen, by tenant."""
+        self._of_tenant: dict[int, TenantShare] = {}
+        """Of the tenants that were asked for; dropped when what they hold changes otherwise."""
         self._fair_per_weight: float | None = None
+
+    def of_tenant(self, tenant: int) -> TenantShare:
+        """Return what a tenant holds and may hold; charges to it count in the pool."""
+        if (share := self._of_tenant.get(tenant)) is None:
+            weight = self.weight(tenant)
+            share = self._of_tenant[tenant] = TenantShare(
+                self._held.get(tenant),
+                self._fair_share_per_weight() * weight,
+                self._recent.of(tenant, self._now),
+                weight,
+            )
+        return share
 
     def hold(self, tenant: int, resources: Resources, times: int = 1) -> None:
         """Count what a tenant holds before the round: running tasks or a reservation."""
@@ -115,16 +169,16 @@ class PoolShares:
 
     def settle(self) -> None:
         """Take what tenants hold now, with the tasks that were charged, into their recent use."""
-        used = {**self._held, **self._used}
-        shares = {tenant: max(held, default=0.0) for tenant, held in used.items()}
+        shares = {tenant: max(held, default=0.0) for tenant, held in self._held.items()}
+        charged = [(tenant, each) for tenant, each in self._of_tenant.items() if each.charged]
+        shares.update((tenant, each.share) for tenant, each in charged)
         self._recent.observe(shares, self._now)
-        for tenant, share in self._charged.items():
-            self._recent.charge(tenant, share, self._now)
+        for tenant, each in charged:
+            self._recent.charge(tenant, each.charged, self._now)
 
     def share(self, tenant: int) -> float:
         """Return a tenant's share, with what it was charged."""
-        used = self._used.get(tenant) or self._held.get(tenant)
-        return max(used, default=0.0) if used else 0.0
+        return self.of_tenant(tenant).share
 
     def fair_share(self, tenant: int) -> float:
         """Return what a tenant may hold before it has to wait for others."""
@@ -136,29 +190,19 @@ class PoolShares:
 
     def is_entitled(self, tenant: int, fractions: Sequence[float]) -> bool:
         """Return True if the tenant's share stays within its fair share with one more task."""
-        most = self.fair_share(tenant) + ROUNDING
-        used = self._used.get(tenant) or self._held.get(tenant)
-        if used is None:
-            return max(fractions, default=0.0) <= most
-        return all(held + more <= most for held, more in zip(used, fractions, strict=True))
+        return self.of_tenant(tenant).is_entitled(fractions)
 
     def charge(self, tenant: int, fractions: Sequence[float]) -> None:
         """Count a task that was chosen."""
-        if (used := self._used.get(tenant)) is None:
-            used = self._used[tenant] = list(self._held.get(tenant) or [0.0] * len(fractions))
-        for kind, fraction in enumerate(fractions):
-            used[kind] += fraction
-        dominant = max(fractions, default=0.0)
-        self._charged[tenant] = self._charged.get(tenant, 0.0) + dominant
+        self.of_tenant(tenant).charge(fractions)
 
     def reset(self) -> None:
         """Take back what was charged."""
-        self._used, self._charged = {}, {}
+        self._of_tenant = {}
 
     def use_per_weight(self, tenant: int) -> float:
         """Return the recent use by which tenants beyond their fair share take turns."""
-        charged = self._charged.get(tenant, 0.0)
-        return (self._recent.of(tenant, self._now) + CHARGE_FACTOR * charged) / self.weight(tenant)
+        return self.of_tenant(tenant).use_per_weight
 
     @property
     def largest_fair_share(self) -> float:
@@ -180,6 +224,7 @@ class PoolShares:
         return max(0.0, self._divided - others) / competing.total_weight
 
     def _hold(self, tenant: int, fractions: Sequence[float], times: int) -> None:
+        self._of_tenant, self._fair_per_weight = {}, None
         if (held := self._held.get(tenant)) is None:
             self._held[tenant] = [times * fraction for fraction in fractions]
         else:

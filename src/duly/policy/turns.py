@@ -180,11 +180,10 @@ _Heap = list[tuple[tuple[Any, ...], int, Sequence[Task]]]
 class _TenantQueue(Generic[Task]):
     """The tasks of one tenant for one pool, in its own order."""
 
-    __slots__ = ("_due_length", "_fractions", "_heap", "_key", "_pool", "_tenant", "taken")
+    __slots__ = ("_due_length", "_fractions", "_heap", "_key", "_share", "taken")
 
     def __init__(self, tenant: int, pool: PoolShares, order: Order, shares: Shares) -> None:
-        self._tenant = tenant
-        self._pool = pool
+        self._share = pool.of_tenant(tenant)
         self._key = order.key
         self._due_length = order.due_length
         self._fractions = shares.fractions
@@ -206,16 +205,16 @@ class _TenantQueue(Generic[Task]):
     def is_entitled(self) -> bool:
         """Return True if the tenant is entitled to its first task."""
         _, position, tasks = self._heap[0]
-        return self._pool.is_entitled(self._tenant, self._fractions(tasks[position].shape_id))
+        return self._share.is_entitled(self._fractions(tasks[position].shape_id))
 
     def deadline_key(self) -> tuple[Any, ...]:
         """Return the key among entitled tasks: priority and what follows count within a tenant."""
         key, due = self._heap[0][0], self._due_length
-        return *key[:due], self._pool.use_per_weight(self._tenant), *key[due:]
+        return *key[:due], self._share.use_per_weight, *key[due:]
 
     def use_key(self) -> tuple[Any, ...]:
         """Return the key among tasks beyond the fair shares of their tenants."""
-        return self._pool.use_per_weight(self._tenant), *self._heap[0][0]
+        return self._share.use_per_weight, *self._heap[0][0]
 
     def take(self, gate: Gate) -> bool:
         """Take the first task and charge it; False if its subqueue has to wait, and is dropped."""
@@ -225,7 +224,7 @@ class _TenantQueue(Generic[Task]):
             heappop(self._heap)
             return False
         self.taken = task
-        self._pool.charge(self._tenant, self._fractions(task.shape_id))
+        self._share.charge(self._fractions(task.shape_id))
         position += 1
         if position < len(tasks):
             heapreplace(self._heap, (self._key(tasks[position]), position, tasks))

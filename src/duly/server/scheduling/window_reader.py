@@ -65,14 +65,22 @@ class WindowReader:
         """
         unread: Collection[SubqueueKey] = [key for key in self._selected if key not in self.heads]
         tasks_each = -(-size // len(self._selected)) + 1
-        while unread:
-            await self._read(conn, unread, tasks_each)
-            unread = self._truncated(size)
+        while True:
             if unread:
-                window = self._take(size, self._budget.copy())
-                chosen = Counter((task.tenant_id, task.shape_id) for task, _ in window)
-                unread = [key for key in unread if chosen[key] == self._requested[key]]
-        return self._take(size, self._budget)
+                await self._read(conn, unread, tasks_each)
+            budget = self._budget.copy()
+            window = self._take(size, budget)
+            unread = self._used_up(window, size)
+            if not unread:
+                self._budget.update(budget)
+                return window
+
+    def _used_up(self, window: Sequence[Turn[Head]], size: int) -> list[SubqueueKey]:
+        """Return the subqueues of which all that was read is in the window, and more may be."""
+        if not (truncated := self._truncated(size)):
+            return []
+        chosen = Counter((task.tenant_id, task.shape_id) for task, _ in window)
+        return [key for key in truncated if chosen[key] == self._requested[key]]
 
     def _take(self, size: int, budget: Budget) -> list[Turn[Head]]:
         """Return the window of what was read so far, and charge the budget and the shares."""
