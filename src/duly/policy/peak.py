@@ -124,6 +124,7 @@ class Postponement:
         self._percent = scheduling.peak_percent
         self._off_peak_until = now + scheduling.urgent_slack
         self._others_until = now + scheduling.postpone_slack
+        self._never_until = min(self._off_peak_until, self._others_until)
         self._added: list[Resources] = []
         """Tasks that the load does not include yet."""
 
@@ -137,6 +138,10 @@ class Postponement:
         """Count a task that is about to start."""
         # Most windows have no task that could be postponed, and never need the sum.
         self._added.append(needs)
+
+    def may_apply(self, start_by: datetime) -> bool:
+        """Return False if a task has too little slack to be postponed, whatever its queue."""
+        return start_by > self._never_until
 
     def applies(self, needs: Resources, start_by: datetime, *, is_off_peak: bool) -> bool:
         """Return True if a task must not start now."""

@@ -111,6 +111,8 @@ class QueueRoom:
     ) -> None:
         """Start from the `capacity` of the fleet, and what running tasks of each queue hold."""
         self._definitions = definitions
+        self.is_restricted = definitions.is_restricted
+        """Whether any queue is bounded at all."""
         self._shapes = shapes
         self._capacity = capacity
         self._held = dict(held)
@@ -123,13 +125,13 @@ class QueueRoom:
 
     def copy(self) -> "QueueRoom":
         """Return a copy that can be charged independently."""
-        if not self._definitions.is_restricted:
+        if not self.is_restricted:
             return self
         return QueueRoom(self._definitions, self._shapes, self._capacity, self._held, self._now)
 
     def of(self, shape_id: int) -> int:
         """Return how many more tasks of a shape its queue may start."""
-        if not self._definitions.is_restricted:
+        if not self.is_restricted:
             return UNBOUNDED
         shape = self._shapes[shape_id]
         definition = self._definitions.get(shape.queue)
@@ -149,7 +151,7 @@ class QueueRoom:
 
         The tasks of other shapes take no part in a round, nor do their tenants compete by them.
         """
-        if not self._definitions.is_restricted:
+        if not self.is_restricted:
             return slots
         return {
             shape: min(count, startable)
@@ -159,13 +161,13 @@ class QueueRoom:
 
     def counts(self, shape_id: int) -> bool:
         """Return True if tasks of a shape count against the maximum share of their queue."""
-        if not self._definitions.is_restricted:
+        if not self.is_restricted:
             return False
         return self._definitions.get(self._shapes[shape_id].queue).max_share is not None
 
     def charge(self, shape_id: int) -> None:
         """Count one more task as started."""
-        if not self._definitions.is_restricted:
+        if not self.is_restricted:
             return
         shape = self._shapes[shape_id]
         definition = self._definitions.get(shape.queue)

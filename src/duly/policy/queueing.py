@@ -216,18 +216,21 @@ class StartGate:
 
         So have those that follow it in its subqueue, with the same shape and no less slack.
         """
-        order, postponement = self._order, self._postponement
-        if postponement is not None and order.is_postponed(
-            task.shape_id, task.start_by, postponement
+        order, postponement, shape_id = self._order, self._postponement, task.shape_id
+        if (
+            postponement is not None
+            and postponement.may_apply(task.start_by)
+            and order.is_postponed(shape_id, task.start_by, postponement)
         ):
             return False
-        if not self._room.of(task.shape_id):
+        if self._room.is_restricted and not self._room.of(shape_id):
             return False
-        if self._budget is not None and not self._budget.charge(task.tenant_id, task.shape_id):
+        if self._budget is not None and not self._budget.charge(task.tenant_id, shape_id):
             return False
-        self._room.charge(task.shape_id)
+        if self._room.is_restricted:
+            self._room.charge(shape_id)
         if postponement is not None:
-            postponement.add(order.needs(task.shape_id))
+            postponement.add(order.needs(shape_id))
         return True
 
 

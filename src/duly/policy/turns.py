@@ -165,36 +165,36 @@ def _by_tenant(
             if (queue := queues.get((tenant, pool))) is None:
                 users = shares.users.get((tenant, pool))
                 queue = queues[tenant, pool] = (
-                    _TenantQueue(tenant, pool, order, shares)
+                    _TenantQueue(tenant, pool, order)
                     if users is None
-                    else _UsersQueue(tenant, pool, order, shares, users)
+                    else _UsersQueue(tenant, pool, order, shares.shapes, users)
                 )
-            queue.add(tasks)
+            queue.add(tasks, shares.fractions(key[1]))
     return queues.values()
 
 
-_Heap = list[tuple[tuple[Any, ...], int, Sequence[Task]]]
-"""Of each subqueue: the sort key of its head, the head's position, the tasks."""
+_Heap = list[tuple[tuple[Any, ...], int, Sequence[Task], Sequence[float]]]
+"""Of each subqueue: the sort key of its head, the head's position, the tasks, and which fraction of
+the pool each takes, by kind."""
 
 
 class _TenantQueue(Generic[Task]):
     """The tasks of one tenant for one pool, in its own order."""
 
-    __slots__ = ("_due_length", "_fractions", "_heap", "_key", "_share", "taken")
+    __slots__ = ("_due_length", "_heap", "_key", "_share", "taken")
 
-    def __init__(self, tenant: int, pool: PoolShares, order: Order, shares: Shares) -> None:
+    def __init__(self, tenant: int, pool: PoolShares, order: Order) -> None:
         self._share = pool.of_tenant(tenant)
         self._key = order.key
         self._due_length = order.due_length
-        self._fractions = shares.fractions
         self._heap: _Heap[Task] = []
         """That of the user whose turn it is, if the tenant's users share."""
         self.taken: Task
         """The task that was taken last."""
 
-    def add(self, tasks: Sequence[Task]) -> None:
+    def add(self, tasks: Sequence[Task], fractions: Sequence[float]) -> None:
         """Add the tasks of a subqueue."""
-        heappush(self._heap, (self._key(tasks[0]), 0, tasks))
+        heappush(self._heap, (self._key(tasks[0]), 0, tasks, fractions))
 
     @property
     def is_empty(self) -> bool:
@@ -204,8 +204,7 @@ class _TenantQueue(Generic[Task]):
     @property
     def is_entitled(self) -> bool:
         """Return True if the tenant is entitled to its first task."""
-        _, position, tasks = self._heap[0]
-        return self._share.is_entitled(self._fractions(tasks[position].shape_id))
+        return self._share.is_entitled(self._heap[0][3])
 
     def deadline_key(self) -> tuple[Any, ...]:
         """Return the key among entitled tasks: priority and what follows count within a tenant."""
@@ -218,16 +217,16 @@ class _TenantQueue(Generic[Task]):
 
     def take(self, gate: Gate) -> bool:
         """Take the first task and charge it; False if its subqueue has to wait, and is dropped."""
-        _, position, tasks = self._heap[0]
+        _, position, tasks, fractions = self._heap[0]
         task = tasks[position]
         if not gate.admit(task):
             heappop(self._heap)
             return False
         self.taken = task
-        self._share.charge(self._fractions(task.shape_id))
+        self._share.charge(fractions)
         position += 1
         if position < len(tasks):
-            heapreplace(self._heap, (self._key(tasks[position]), position, tasks))
+            heapreplace(self._heap, (self._key(tasks[position]), position, tasks, fractions))
         else:
             heappop(self._heap)
         return True
@@ -239,27 +238,31 @@ class _UsersQueue(_TenantQueue[Task]):
     __slots__ = ("_heaps", "_shapes", "_users")
 
     def __init__(
-        self, tenant: int, pool: PoolShares, order: Order, shares: Shares, users: PoolShares
+        self,
+        tenant: int,
+        pool: PoolShares,
+        order: Order,
+        shapes: Mapping[int, Shape],
+        users: PoolShares,
     ) -> None:
-        super().__init__(tenant, pool, order, shares)
-        self._shapes = shares.shapes
+        super().__init__(tenant, pool, order)
+        self._shapes = shapes
         self._users = users
         self._heaps: dict[int, _Heap[Task]] = {}
 
-    def add(self, tasks: Sequence[Task]) -> None:
+    def add(self, tasks: Sequence[Task], fractions: Sequence[float]) -> None:
         """Add the tasks of a subqueue, which are of one user."""
         heap = self._heaps.setdefault(user_of(self._shapes[tasks[0].shape_id]), [])
-        heappush(heap, (self._key(tasks[0]), 0, tasks))
+        heappush(heap, (self._key(tasks[0]), 0, tasks, fractions))
         self._heap = self._first_heap()
 
     def take(self, gate: Gate) -> bool:
         """Take the first task of the user whose turn it is."""
-        _, position, tasks = self._heap[0]
-        shape_id = tasks[position].shape_id
-        user = user_of(self._shapes[shape_id])
+        _, position, tasks, fractions = self._heap[0]
+        user = user_of(self._shapes[tasks[position].shape_id])
         is_taken = super().take(gate)
         if is_taken:
-            self._users.charge(user, self._fractions(shape_id))
+            self._users.charge(user, fractions)
         if not self._heap:
             del self._heaps[user]
         self._heap = self._first_heap()
@@ -270,8 +273,8 @@ class _UsersQueue(_TenantQueue[Task]):
 
     def _turn(self, item: tuple[int, _Heap[Task]]) -> tuple[Any, ...]:
         user, heap = item
-        key, position, tasks = heap[0]
+        key, _, _, fractions = heap[0]
         use, due = self._users.use_per_weight(user), self._due_length
-        if self._users.is_entitled(user, self._fractions(tasks[position].shape_id)):
+        if self._users.is_entitled(user, fractions):
             return False, *key[:due], use, *key[due:]
         return True, use, *key
