@@ -43,6 +43,9 @@ class Capacity(ResourcesRequest, omit_defaults=True, kw_only=True):
 class JoinRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST /v1/nodes (JSON): the bearer token is a join token, or the key of an earlier join.
 
+    A worker, which tells its `functions`, first joins with an API key of the scope `node` instead:
+    its node belongs to the tenant of that key, and offers nothing but slots.
+
     Joining starts a new incarnation and ends the node's previous one. A new node generates and
     stores its key before it joins, so a join whose response was lost can be retried: the same
     key means the same node.
@@ -57,6 +60,8 @@ class JoinRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     version: str = ""
     enforcement: dict[str, str] = {}
     """How each kind of limit is enforced there (`duly.agent.limits.enforcement`)."""
+    functions: list[str] | None = None
+    """The functions that a worker knows; None for an agent, which runs commands."""
 
 
 def capacity(resources: Resources) -> Capacity:
@@ -126,13 +131,15 @@ class Heartbeat(msgspec.Struct, kw_only=True):
     """POST /v1/gateway/heartbeat: renews the lease of the incarnation.
 
     After `stopping` the incarnation gets no more work. With a `shortage`, of something that the
-    node itself needs to start tasks, it gets none until the shortage is over.
+    node itself needs to start tasks, it gets none until the shortage is over. A worker tells how
+    many `slots` it offers, if that is another number than before.
     """
 
     incarnation: int
     held: list[AttemptRef]
     stopping: bool = False
     shortage: str | None = None
+    slots: int | None = None
 
 
 class HeartbeatResponse(msgspec.Struct, kw_only=True):
@@ -170,6 +177,10 @@ class AttemptReport(msgspec.Struct, kw_only=True):
     """Maximum bytes of the result; a longer one was truncated."""
     throttled: list[Throttled] = []
     """What it said about downstreams; `retry_after` counts from this report."""
+    retry_after: float | None = None
+    """Seconds after which the function asked to be called again, instead of the usual backoff."""
+    gives_up: bool = False
+    """Whether no retry could help, as its function said: the task is a dead letter at once."""
 
 
 class ReportRequest(msgspec.Struct, kw_only=True):

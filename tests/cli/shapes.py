@@ -54,6 +54,7 @@ def task(**changes: Any) -> Task:
         "usage": {"cpu_seconds": 1.0, "peak_memory_mb": 12.4, "wall_seconds": 90.0},
         "command": ["sh", "-c", "echo hi"],
         "script_path": None,
+        "call": None,
         "source": None,
         "env": {},
     }

@@ -17,6 +17,7 @@ import msgspec
 from duly.client.shapes.account_shapes import Tenant
 from duly.client.shapes.task_shapes import Audit, Node, Status, Task, Usage
 from duly.duration import format_duration
+from duly.model.call_text import format_call
 from duly.model.numerals import format_number
 
 STATUSES = (
@@ -237,7 +238,9 @@ def resources(needs: Mapping[str, Any], tier: str | None) -> str:
 def command(task: Task) -> str:
     """Return the command as typed in a shell; the text of a script is not included."""
     fields: Mapping[str, Any] = dict(task)
-    text = shlex.join(fields.get("command") or []) or fields.get("script_path") or ""
+    called = fields.get("call")
+    text = format_call(called) if called else shlex.join(fields.get("command") or [])
+    text = text or fields.get("script_path") or ""
     text = text or ("a script that was sent along" if fields.get("source") else "")
     return text if len(text) <= MAX_COMMAND_LENGTH else text[:MAX_COMMAND_LENGTH] + " …"
 

@@ -16,6 +16,9 @@ KINDS = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_mbps", "ports")
 OPTIONAL_KINDS = frozenset({"iops", "bandwidth_mbps"})
 """Kinds that count only on nodes that declare them (a capacity of 0 means undeclared)."""
 
+SLOTS = "slots"
+"""The kind of which a worker offers some, and each call takes one; nobody else may name it."""
+
 NO_EXTRA: Mapping[str, int] = MappingProxyType({})
 
 
@@ -111,6 +114,8 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 NO_RESOURCES = Resources()
+ONE_SLOT = Resources(extra={SLOTS: 1})
+"""What a call of a function takes of its worker."""
 
 TIERS: Mapping[str, Resources] = MappingProxyType(
     {

@@ -24,8 +24,15 @@ class Concurrency(msgspec.Struct, frozen=True):
     limit: int
 
 
+class FunctionRef(msgspec.Struct, frozen=True):
+    """A function that workers of one tenant know by its name."""
+
+    tenant_id: int
+    name: str
+
+
 class Shape(msgspec.Struct, frozen=True):
-    """A task's resources, required labels, concurrency limit, queue and downstreams."""
+    """A task's resources, required labels, concurrency limit, queue, downstreams and function."""
 
     needs: Resources
     requires: dict[str, str] = {}
@@ -36,6 +43,8 @@ class Shape(msgspec.Struct, frozen=True):
     """The user of its tasks, if the users of their tenant divide its fair share."""
     uses: tuple[str, ...] = ()
     """The keys of the downstreams that its tasks call, sorted."""
+    function: FunctionRef | None = None
+    """The function that its tasks call; only workers that know it can run them."""
 
     @property
     def has_keys(self) -> bool:
@@ -45,7 +54,10 @@ class Shape(msgspec.Struct, frozen=True):
     @property
     def kind(self) -> str:
         """Return a key that is equal for shapes that fit on the same nodes."""
-        return msgspec.json.encode((self.needs, self.requires), order="deterministic").decode()
+        fields: tuple[object, ...] = (self.needs, self.requires)
+        if self.function is not None:
+            fields = (*fields, self.function)
+        return msgspec.json.encode(fields, order="deterministic").decode()
 
     def missing(self, labels: Mapping[str, str]) -> dict[str, str]:
         """Return the required labels that a node with `labels` does not have."""

@@ -13,7 +13,7 @@ import msgspec
 
 from duly.model.graph import Dependency
 from duly.model.resources import Resources
-from duly.model.shape import Concurrency, Shape
+from duly.model.shape import Concurrency, FunctionRef, Shape
 
 
 class Status(StrEnum):
@@ -134,15 +134,30 @@ class RetryTerms(msgspec.Struct, frozen=True, kw_only=True):
     no_retry_exit_codes: list[int] = []
 
 
-class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is to be run: exactly one of `command`, `script_path` and `source`.
+class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A function that a worker of the tenant calls.
 
-    With an `artifact`, which only a command can have, it is run in what that unpacks to.
+    `arguments` is the JSON of its `args` and `kwargs`, passed through as it was given; it is empty
+    if the payload's artifact has them. `secret` names those that no answer shows.
+    """
+
+    function: str
+    arguments: str = ""
+    secret: tuple[int | str, ...] = ()
+    memory_mb: int = 0
+    """The memory that its process may use, where the worker can limit that."""
+
+
+class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is to be run: exactly one of `command`, `script_path`, `source` and `call`.
+
+    A command with an `artifact` is run in what that unpacks to; a call has its arguments in it.
     """
 
     command: list[str] | None = None
     script_path: str | None = None
     source: str | None = None
+    call: Call | None = None
     env: dict[str, str] = {}
     category: str | None = None
     """The kind of work; no decision depends on it, so it has no column."""
@@ -201,6 +216,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The requested queue, or `periodic` for an occurrence of a schedule."""
     user_id: int | None = None
     """Its user, if the users of its tenant divide the tenant's fair share; 0 for a key without."""
+    tenant_id: int | None = None
+    """Its tenant, if it is a call: only that tenant's workers can run it."""
 
     @property
     def has_key(self) -> bool:
@@ -217,7 +234,13 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
             self.queue,
             self.user_id,
             self.payload.uses,
+            self._function,
         )
+
+    @property
+    def _function(self) -> FunctionRef | None:
+        call = self.payload.call
+        return None if call is None else FunctionRef(self.tenant_id or 0, call.function)
 
 
 class Usage(msgspec.Struct, frozen=True):

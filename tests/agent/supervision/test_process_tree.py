@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from duly.agent.supervision.process_tree import MAX_ENVIRONMENT_BYTES, read_environment
-from duly.model.requests.task_request import MAX_ENV_BYTES
+from duly.model.requests.program_request import MAX_ENV_BYTES
 
 PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
 SCRIPT = Path(__file__).parent.with_name("large_environment.py")

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from duly.agent.supervision.task_input import open_input
-from duly.model.requests.task_request import MAX_STDIN_BYTES
+from duly.model.requests.program_request import MAX_STDIN_BYTES
 from duly.model.task import Outcome
 
 LINES = "one\n zwei ü\n\nlast"

@@ -49,13 +49,14 @@ BAD_FIELDS = [
     (
         {"command": None},
         "command",
-        "command: there is nothing to run. Give exactly one of command, script_path and source.",
+        "command: there is nothing to run. Give exactly one of command, script_path, source and "
+        "call.",
     ),
     (
         {"source": "#!/bin/sh"},
         "source",
-        "source: command and source are given. Give exactly one of command, script_path and "
-        "source.",
+        "source: command and source are given. Give exactly one of command, script_path, "
+        "source and call.",
     ),
     (
         {"execution_cap": "soon"},

@@ -12,7 +12,7 @@ ANSWER = {
     "run_at", "priority", "node", "exit_code", "outcome", "reason", "quote", "depends_on", "graph",
     "schedule", "fire_at", "labels", "requires", "concurrency", "category", "idempotency_key",
     "unique", "ref", "progress", "replay_of", "admitted_by", "usage", "enforcement", "command",
-    "script_path", "source", "artifact", "env", "stdin", "retry", "on_overdue", "overdue",
+    "script_path", "source", "call", "artifact", "env", "stdin", "retry", "on_overdue", "overdue",
     "expected_run_time", "uses",
 }  # fmt: skip
 

@@ -85,8 +85,8 @@ def test_every_field_that_the_server_takes_has_a_flag():
         "artifact": "bundle",
     }
     taken = {renamed.get(name, name) for name in TaskRequest.__struct_fields__}
-    # A ref is for tasks that are submitted together.
-    assert taken - {"ref"} <= flags
+    # A ref is for tasks that are submitted together; calls come from applications and manifests.
+    assert taken - {"ref", "call"} <= flags
 
 
 def test_a_time_without_an_offset_is_on_the_clock_of_this_machine():

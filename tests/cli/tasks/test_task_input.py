@@ -7,7 +7,7 @@ import pytest
 from typer import BadParameter
 
 from duly.cli.tasks.task_input import MAX_INPUT_BYTES, has_unread_input, read_input
-from duly.model.requests.task_request import MAX_STDIN_BYTES
+from duly.model.requests.program_request import MAX_STDIN_BYTES
 
 
 def test_a_file_is_read_as_it_is(tmp_path):

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from duly.errors import DulyError, Invalid, TooLarge
 from duly.model.requests.amounts import parse_size
-from duly.model.requests.task_request import (
+from duly.model.requests.program_request import (
     MAX_ARGUMENT_BYTES,
     MAX_SOURCE_BYTES,
     MAX_STDIN_BYTES,
+)
+from duly.model.requests.task_request import (
     Completer,
     TaskRequest,
     complete,

@@ -182,7 +182,8 @@ async def test_one_of_a_concurrent_replay_and_submission_is_admitted(lab):
 async def test_the_hash_of_a_task_without_a_unique_key_is_that_of_earlier_versions(lab):
     plain = lab.spec(idempotency_key="k", env={"A": ',"unique":null'})
     fields = msgspec.to_builtins(plain) | {"idempotency_key": None}
-    for younger in ("unique", "concurrency", "ref", "depends_on", "queue", "user_id"):
+    younger_fields = ("unique", "concurrency", "ref", "depends_on", "queue", "user_id", "tenant_id")
+    for younger in younger_fields:
         del fields[younger]
     for granted in ("log_limit", "result_limit"):
         fields["payload"].pop(granted, None)

@@ -12,7 +12,7 @@ from duly.api.requests.lookups import ID_PATTERN, cross_tenant_connection, not_f
 from duly.api.requests.query import query_of
 from duly.api.routes import components_of
 from duly.errors import Forbidden, Invalid
-from duly.model.requests.task_request import check_text
+from duly.model.requests.texts import check_text
 from duly.model.tenant import Credential, Scope
 from duly.model.wording import either
 from duly.store.accounts import audit_log, keys, tenants, users

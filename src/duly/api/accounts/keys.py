@@ -26,7 +26,7 @@ from duly.api.tasks.task_shapes import Page
 from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.duration import parse_duration
 from duly.errors import Conflict, Invalid
-from duly.model.requests.task_request import check_text
+from duly.model.requests.texts import check_text
 from duly.model.wording import count_of
 from duly.server.accounts.administrators import unknown_in_tenant
 from duly.server.accounts.keys import KeyChange, KeyRequest

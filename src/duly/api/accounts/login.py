@@ -10,7 +10,7 @@ from duly.api.requests.body import decode, read_body
 from duly.api.requests.query import query_of
 from duly.api.responses import as_json, no_content
 from duly.api.routes import components_of, credential_of, route
-from duly.model.requests.task_request import check_text
+from duly.model.requests.texts import check_text
 
 MAX_BODY_BYTES = 16 * 1024
 """Small, because the caller is not authenticated."""

@@ -14,7 +14,7 @@ from duly.api.routes import components_of, credential_of, route
 from duly.api.tasks.task_shapes import Page
 from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.errors import Invalid
-from duly.model.requests.task_request import check_text
+from duly.model.requests.texts import check_text
 from duly.model.tenant import Credential
 from duly.server.accounts.administrators import unknown_in_tenant
 from duly.store.accounts import users

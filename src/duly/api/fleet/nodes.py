@@ -20,7 +20,7 @@ from duly.duration import parse_duration
 from duly.errors import Invalid
 from duly.model.node import UNLIMITED_USES
 from duly.model.requests.amounts import ResourcesRequest, requested_kinds
-from duly.model.requests.task_request import check_text
+from duly.model.requests.texts import check_text
 from duly.store import database
 from duly.store.database import Connection
 from duly.store.fleet import overview

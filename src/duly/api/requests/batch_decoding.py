@@ -232,6 +232,8 @@ class TaskReader:
         self._values += len(task.command or ()) + 2 * (
             len(task.env or ()) + len(task.labels or ()) + len(task.requires or ())
         )
+        if task.call is not None:
+            self._values += len(task.call.args or ()) + 2 * len(task.call.kwargs or ())
         if self._values > self._max_values:
             raise TooLarge(
                 f"The tasks of one request may have at most {self._max_values} arguments, "

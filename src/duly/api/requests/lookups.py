@@ -12,7 +12,7 @@ from starlette.requests import Request
 from duly.api.requests.competition import add_competition
 from duly.api.requests.task_facts import explain_waiting, facts_of, read_supplies
 from duly.errors import NotFound
-from duly.model.requests.task_request import check_text
+from duly.model.requests.texts import check_text
 from duly.model.task import NOT_RUNNING, Reason, Status
 from duly.model.tenant import Credential
 from duly.policy.explanation.explain import explain

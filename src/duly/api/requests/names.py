@@ -9,7 +9,7 @@ from starlette.requests import Request
 from duly.api.requests.lookups import ID_PATTERN, id_of, not_found, tenant_connection
 from duly.api.routes import components_of, credential_of
 from duly.errors import Conflict
-from duly.model.requests.task_request import check_text
+from duly.model.requests.texts import check_text
 from duly.store.tasks import edges, schedules
 
 MAX_IDS_NAMED = 5

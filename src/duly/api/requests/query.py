@@ -17,7 +17,7 @@ from starlette.requests import Request
 from duly.api.routes import Operation
 from duly.duration import parse_duration, parse_time
 from duly.errors import Invalid
-from duly.model.requests.task_request import check_text
+from duly.model.requests.texts import check_text
 from duly.model.task import Outcome, Status
 from duly.model.wording import either
 from duly.store import database

@@ -1,11 +1,13 @@
 """The JSON of schedules and their occurrences in responses."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from duly.model.recurrence import FixedInterval, OneTime, RecurrenceKind
+from duly.model.requests.call_request import call_of_fields
 from duly.model.task import Reason
 from duly.store.tasks.schedules import Occurrence, StoredSchedule
 
@@ -72,8 +74,8 @@ def schedule(stored: StoredSchedule, tenant: str) -> Schedule:
         name=stored.name,
         tenant=tenant,
         user=stored.user,
-        task=None if template.task is None else dict(template.task),
-        graph=None if template.graph is None else dict(template.graph),
+        task=None if template.task is None else _shown_task(template.task),
+        graph=None if template.graph is None else _shown_graph(template.graph),
         **_rule_fields(stored),
         timezone=recurrence.timezone,
         start_at=recurrence.start_at,
@@ -88,6 +90,22 @@ def schedule(stored: StoredSchedule, tenant: str) -> Schedule:
         created_at=stored.created_at,
         updated_at=stored.updated_at,
     )
+
+
+def _shown_task(template: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task as requested, without what is secret."""
+    shown = dict(template)
+    if "call" in shown:
+        call = msgspec.structs.asdict(call_of_fields(shown["call"], redacted=True))
+        shown["call"] = {name: value for name, value in call.items() if value is not None}
+    return shown
+
+
+def _shown_graph(template: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {**template, "tasks": [_shown_task(task) for task in template["tasks"]]}
+    if "defaults" in shown:
+        shown["defaults"] = _shown_task(shown["defaults"])
+    return shown
 
 
 def fire_time(occurrence: Occurrence) -> FireTime:

@@ -191,9 +191,10 @@ async def update_schedule(request: Request) -> Response:
     schedule_id = await schedule_id_of(request)
     query_of(request)
     body = await read_json_body(request)
-    decode(body, CHANGE_DECODER, SCHEDULE_GRAPH_LIMIT)
+    given = decode(body, CHANGE_DECODER, SCHEDULE_GRAPH_LIMIT)
     # Decoded again, because an update must tell null from an absent field.
     changes: dict[str, Any] = decode(body, FIELDS_DECODER, SCHEDULE_GRAPH_LIMIT)
+    changes.update({name: getattr(given, name) for name in ("task", "graph") if name in changes})
     components = components_of(request)
     return await _apply_change(
         request,

@@ -12,7 +12,7 @@ from duly.api.requests.lookups import listing_connection, tenant_connection
 from duly.api.requests.query import parse_labels, parse_since, parse_statuses, query_of
 from duly.api.routes import components_of, credential_of
 from duly.errors import Invalid
-from duly.model.requests.task_request import check_text
+from duly.model.requests.texts import check_text
 from duly.model.task import FINAL_STATUSES, Status
 from duly.store.database import Connection
 from duly.store.tasks import views

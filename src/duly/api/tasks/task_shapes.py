@@ -12,6 +12,7 @@ import msgspec
 
 from duly.config import SchedulingSettings
 from duly.model.graph import Condition, Dependency
+from duly.model.requests.call_request import call_as_request
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
 from duly.model.task import (
@@ -59,6 +60,15 @@ class TaskProgress(msgspec.Struct, frozen=True):
     fraction: float
     text: str | None
     at: datetime
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """The function that a task calls; secret arguments are "***", and large ones left out."""
+
+    function: str
+    args: list[msgspec.Raw] | None
+    kwargs: dict[str, msgspec.Raw] | None
+    secret: list[str | int]
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +132,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str] | None = None
     script_path: str | None = None
     source: str | None = None
+    call: Call | None = None
     artifact: str | None = None
     env: dict[str, str] | None = None
     stdin: str | None = None
@@ -276,6 +287,7 @@ def task(
         command=payload.command,
         script_path=payload.script_path,
         source=payload.source,
+        call=_call(payload),
         artifact=payload.artifact,
         env=None if view.payload is None else payload.env,
         stdin=payload.stdin,
@@ -326,6 +338,7 @@ def new_task(
         command=spec.payload.command,
         script_path=spec.payload.script_path,
         source=spec.payload.source,
+        call=_call(spec.payload),
         artifact=spec.payload.artifact,
         env=spec.payload.env,
         stdin=spec.payload.stdin,
@@ -343,6 +356,18 @@ def dependencies(depends_on: Sequence[Dependency]) -> list[str | Dependency]:
 def _queue(stored: str | None, slack: timedelta | None, scheduling: SchedulingSettings) -> str:
     """Return the queue of a task; its `slack` is None unless it is waiting."""
     return queue_of(stored, timedelta.max if slack is None else slack, scheduling.urgent_slack)
+
+
+def _call(payload: Payload) -> Call | None:
+    if payload.call is None:
+        return None
+    shown = call_as_request(payload.call, redacted=True)
+    return Call(
+        function=shown.function,
+        args=shown.args,
+        kwargs=shown.kwargs,
+        secret=list(payload.call.secret),
+    )
 
 
 def _unique(unique: Unique | None) -> UniqueKey | None:

@@ -27,7 +27,8 @@ from duly.api.routes import Parameter, components_of, credential_of, route
 from duly.api.tasks import task_shapes
 from duly.api.tasks.task_pages import read_task_page
 from duly.errors import Conflict, Invalid, TaskFailed
-from duly.model.requests.task_request import MAX_KEY_CHARS, TaskRequest, check_text, complete
+from duly.model.requests.task_request import MAX_KEY_CHARS, TaskRequest, complete
+from duly.model.requests.texts import check_text
 from duly.model.task import FINAL_STATUSES, NOT_RUNNING, Reason, Status, status_clause
 from duly.model.tenant import Credential
 from duly.model.wording import count_of, uncapitalised
@@ -269,9 +270,11 @@ async def update_task(request: Request) -> Response:
     task_id = id_of(request, "task")
     query_of(request)
     body = await read_json_body(request)
-    decode(body, TASK_DECODER)
+    given = decode(body, TASK_DECODER)
     # Decoded again, because an update must tell null from an absent field.
     changes = decode(body, FIELDS_DECODER)
+    if given.call is not None:
+        changes["call"] = given.call
     async with tenant_connection(components, credential) as conn:
         view = await read_task(conn, credential.tenant_id, task_id)
     if view.status not in NOT_RUNNING:

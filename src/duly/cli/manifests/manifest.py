@@ -26,7 +26,7 @@ TEXT_FIELDS = frozenset(
 """Fields whose numbers stay text as written: 1.10 does not become 1.1."""
 GRAPH_FIELDS = ("name", "defaults", "tasks")
 TASK_FIELDS = (*TaskFields.__annotations__, "run", "bundle")
-PAYLOAD_FIELDS = ("run", "command", "source", "script_path")
+PAYLOAD_FIELDS = ("run", "command", "source", "script_path", "call")
 MANIFEST_NAMES: Mapping[str | int, str] = {"source": "run", "artifact": "bundle"}
 """The names in a manifest of the API's fields."""
 PATH_STEP = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")

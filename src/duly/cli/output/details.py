@@ -24,6 +24,7 @@ from duly.client.shapes.task_shapes import (
     Task,
 )
 from duly.duration import format_duration
+from duly.model.call_text import format_call
 from duly.model.numerals import format_number
 from duly.model.wording import count_of, cpu_noun
 
@@ -225,7 +226,9 @@ def _delay_tolerance(task: Task) -> str:
 
 
 def _command(task: Mapping[str, Any]) -> str:
-    """Return the command as typed in a shell, or the path of the script."""
+    """Return the command as typed in a shell, the path of the script, or the call."""
+    if task.get("call"):
+        return format_call(task["call"])
     command = task.get("command")
     if isinstance(command, list):
         return shlex.join(map(str, command))

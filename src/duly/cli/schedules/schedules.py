@@ -72,7 +72,7 @@ Examples:
   duly schedule create --cron '0 9 * * mon-fri' --tier regular -- /usr/bin/true
   duly schedule create --daily 02:00 --overlap queue -f nightly.yaml"""
 NO_SCHEDULES = f"No schedules yet. Create one: {EXAMPLE}"
-PAYLOAD_FIELDS = ("command", "source", "script_path")
+PAYLOAD_FIELDS = ("command", "source", "script_path", "call")
 SHOWN_TIMES = 5
 """How many past and how many future fire times `show` prints."""
 

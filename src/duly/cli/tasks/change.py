@@ -27,6 +27,7 @@ from duly.cli.tasks.tasks import (
 )
 from duly.client.shapes.task_shapes import Task, TaskFilter
 from duly.client.sync import Client
+from duly.model.call_text import format_call
 from duly.model.wording import count_of
 
 DownstreamFlag = Annotated[
@@ -70,6 +71,8 @@ def confirmed_last(client: Client, *, yes: bool) -> str:
     """Return the last task submitted from here; name it, and at a terminal ask for confirmation."""
     task = client.get_task(task_or_last(client, None))
     what = shlex.join(task["command"] or ()) or task["script_path"] or "a script"
+    if task["call"] is not None:
+        what = format_call(task["call"])
     which = f"{task['id']} ({task['name'] or what[:60]}), which is {task['status']}"
     if not yes and can_ask():
         ask(f"Cancel the last task, {which}?")

@@ -94,6 +94,24 @@ class RetryTerms(TypedDict):
     no_retry_exit_codes: list[int]
 
 
+class CallFields(TypedDict):
+    """A function that a worker calls, and its arguments, which must be JSON."""
+
+    function: str
+    args: NotRequired[Sequence[Any] | None]
+    kwargs: NotRequired[Mapping[str, Any] | None]
+    secret: NotRequired[Sequence[str | int] | None]
+
+
+class Call(TypedDict):
+    """The function that a task calls; secret arguments are "***", and large ones are None."""
+
+    function: str
+    args: list[Any] | None
+    kwargs: dict[str, Any] | None
+    secret: list[str | int]
+
+
 class TaskFields(TypedDict, total=False):
     """A task to submit; fields that are left out get the plan's defaults."""
 
@@ -101,6 +119,7 @@ class TaskFields(TypedDict, total=False):
     command: Sequence[str] | None
     script_path: str | None
     source: str | None
+    call: CallFields | None
     artifact: str | None
     tier: str | None
     resources: ResourceFields | None
@@ -242,6 +261,7 @@ class Task(TypedDict):
     command: list[str] | None
     script_path: str | None
     source: str | None
+    call: Call | None
     artifact: str | None
     env: dict[str, str] | None
     stdin: str | None

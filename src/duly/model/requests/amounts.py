@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from duly.errors import Invalid
-from duly.model.resources import KINDS, Resources, field_amount
+from duly.model.resources import KINDS, SLOTS, Resources, field_amount
 from duly.model.resources import field_name as field_of
 
 MAX_AMOUNT = 1_000_000_000
@@ -127,6 +127,10 @@ def check_extra(extra: dict[str, int], field: str = "resources.extra") -> dict[s
                 field,
                 f"{name[:60]!r} is not the name of a custom resource. Begin with a letter, and use "
                 "lower-case letters, digits, '.', '_' and '-'.",
+            )
+        if name == SLOTS:
+            raise Invalid(
+                field, f"{SLOTS!r} is what workers offer to calls. Use another name, or a call."
             )
         _amount(amount, f"{field}.{name}", 0)
     return {name: amount for name, amount in sorted(extra.items()) if amount}

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from duly.errors import Invalid
-from duly.model.requests.task_request import MAX_NAME_CHARS, TaskRequest, check_text
+from duly.model.requests.task_request import MAX_NAME_CHARS, TaskRequest
+from duly.model.requests.texts import check_text
 from duly.model.wording import count_of
 
 PER_TASK_FIELDS = ("ref", "depends_on", "idempotency_key", "unique")

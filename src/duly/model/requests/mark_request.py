@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from duly.errors import Invalid
-from duly.model.requests.task_request import check_text
+from duly.model.requests.texts import check_text
 from duly.model.task import Reason, Status
 
 MARKED = "marked"

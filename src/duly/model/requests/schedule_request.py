@@ -14,9 +14,11 @@ import msgspec
 from duly.duration import parse_time
 from duly.errors import Invalid, TooLarge
 from duly.model.queue import Queue
+from duly.model.requests.call_request import call_as_fields, call_of_fields, keep_hidden
 from duly.model.requests.graph_request import GraphRequest, graph_name, named_tasks
 from duly.model.requests.recurrence_request import RULE_FIELDS, RecurrenceRequest
-from duly.model.requests.task_request import MAX_NAME_CHARS, TaskRequest, check_text, complete
+from duly.model.requests.task_request import MAX_NAME_CHARS, TaskRequest, complete
+from duly.model.requests.texts import check_text
 from duly.model.schedule import Misfire, Overlap
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
@@ -122,7 +124,7 @@ def parse_overlap(asked: str | None) -> Overlap:
 
 def check_template(task: Mapping[str, Any], plan: Plan) -> None:
     """Raise Invalid if a task could not be submitted now, or not by a schedule."""
-    request = msgspec.convert(task, TaskRequest)
+    request = msgspec.convert(requested_task(task), TaskRequest)
     for field, why in NOT_IN_A_TEMPLATE.items():
         if getattr(request, field) is not None:
             raise Invalid(f"task.{field}", f"a schedule cannot have it, because {why}.")
@@ -173,7 +175,31 @@ def check_graph_template(tasks: Sequence[TaskRequest], plan: Plan) -> None:
 
 def task_template(request: TaskRequest) -> dict[str, Any]:
     """Return a task as a schedule stores it: the given fields."""
-    return _without_nulls(msgspec.to_builtins(request))
+    fields = msgspec.structs.asdict(request)
+    if request.call is not None:
+        fields["call"] = call_as_fields(request.call)
+    return _without_nulls(msgspec.to_builtins(fields))
+
+
+def requested_task(template: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request for a task that a schedule has stored."""
+    if "call" not in template:
+        return dict(template)
+    return {**template, "call": call_of_fields(template["call"])}
+
+
+def keep_hidden_arguments(new: TaskRequest | None, old: Mapping[str, Any] | None) -> None:
+    """Put back the secret arguments of a stored task that its new request shows as hidden."""
+    if new is not None and new.call is not None and old is not None and "call" in old:
+        keep_hidden(new.call, call_of_fields(old["call"]))
+
+
+def requested_graph(template: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request for a graph that a schedule has stored."""
+    graph = {**template, "tasks": [requested_task(task) for task in template["tasks"]]}
+    if "defaults" in template:
+        graph["defaults"] = requested_task(template["defaults"])
+    return graph
 
 
 def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ plan allows (`model/requests/allowance.py`), bounds, and text that PostgreSQL or
 take. Every refusal names the field and says what to write instead.
 """
 
-import re
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
@@ -13,19 +12,31 @@ from typing import Any
 import msgspec
 
 from duly.duration import parse_time
-from duly.errors import Invalid, TooLarge
-from duly.model.artifact import check_sha256
+from duly.errors import Invalid
 from duly.model.downstream import check_uses
 from duly.model.graph import DependencyRequest, check_ref, parse_dependencies
 from duly.model.queue import Queue
 from duly.model.requests import allowance
 from duly.model.requests.amounts import ResourcesRequest, apply_amounts
+from duly.model.requests.call_request import (
+    call_as_request,
+    check_call_resources,
+    complete_call,
+    keep_hidden,
+)
+from duly.model.requests.program_request import (
+    PROCESS_FIELDS,
+    PROGRAM_FIELDS,
+    ProgramRequest,
+    check_program,
+)
 from duly.model.requests.retry_request import (
     RetryRequest,
     complete_retry,
     retry_as_request,
 )
-from duly.model.resources import Resources
+from duly.model.requests.texts import bounded_text, check_text
+from duly.model.resources import ONE_SLOT, Resources
 from duly.model.shape import Concurrency
 from duly.model.task import OnConflict, OnLost, OnOverdue, Payload, TaskSpec, Unique, UniqueWhile
 from duly.model.tenant import Plan
@@ -35,25 +46,11 @@ MAX_NAME_CHARS = 200
 MAX_LABEL_CHARS = 100
 MAX_LABELS = 50
 MAX_KEY_CHARS = 200
-MAX_ENV_VARIABLES = 1000
-MAX_ENV_BYTES = 256 * 1024
-MAX_VARIABLE_BYTES = 128 * 1024 - 2
-"""Linux takes no single variable of more than 128 KiB, its `=` and closing NUL included."""
-MAX_PATH_FOLDERS = 256
-"""Different folders in a task's PATH: its node searches them for the program one by one."""
-MAX_ARGUMENTS = 10_000
-MAX_ARGUMENT_BYTES = 128 * 1024 - 1
-"""Linux takes no single argument of more than 128 KiB, its closing NUL included."""
-MAX_COMMAND_BYTES = 1024 * 1024
-MAX_SOURCE_BYTES = 1024 * 1024
-MAX_STDIN_BYTES = 1024 * 1024
 MAX_ATTEMPTS = 1000
 MAX_PRIORITY = 1_000_000
 MAX_CONCURRENCY = 1_000_000
 IMMUTABLE_FIELDS = ("idempotency_key", "ref", "depends_on")
 """Fields that cannot be changed once a task is stored."""
-PAYLOAD_FIELDS = ("command", "script_path", "source")
-ENV_NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ConcurrencyRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -71,15 +68,10 @@ class UniqueRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     on_conflict: str | None = None
 
 
-class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class TaskRequest(ProgramRequest, forbid_unknown_fields=True, kw_only=True):
     """The body of POST /v1/tasks. A missing or null field gets the plan's default."""
 
     name: str | None = None
-    command: list[str] | None = None
-    script_path: str | None = None
-    source: str | None = None
-    artifact: str | None = None
-    """The SHA-256, in hex, of a bundle that was uploaded before; requires a command."""
     tier: str | None = None
     resources: ResourcesRequest | None = None
     delay_tolerance: float | str | None = None
@@ -91,7 +83,6 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Whether a task that has waited past its delay tolerance goes on waiting or is cancelled."""
     run_at: str | None = None
     idempotency_key: str | None = None
-    env: dict[str, str] | None = None
     labels: dict[str, str] | None = None
     requires: dict[str, str] | None = None
     category: str | None = None
@@ -104,8 +95,6 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ref: str | None = None
     """The task's name in the depends_on of other tasks of the same request."""
     depends_on: list[str | DependencyRequest] | None = None
-    stdin: str | None = None
-    """Text that every attempt reads from its standard input."""
     uses: list[str] | None = None
     """The keys of the downstreams that it calls, whose limits apply to it."""
 
@@ -124,10 +113,10 @@ def complete(
     if terms is None:
         terms = shared_terms(request, plan)
     return TaskSpec(
-        name=_text(request.name, "name", MAX_NAME_CHARS),
+        name=_name(request),
         payload=_payload(request, plan),
         run_at=None if request.run_at is None else parse_time(request.run_at, "run_at"),
-        idempotency_key=_text(request.idempotency_key, "idempotency_key", MAX_KEY_CHARS),
+        idempotency_key=bounded_text(request.idempotency_key, "idempotency_key", MAX_KEY_CHARS),
         labels=check_labels(request.labels) if request.labels else {},
         replay_of=replay_of,
         unique=None if request.unique is None else _unique(request.unique),
@@ -161,7 +150,7 @@ TERM_FIELDS = attrgetter(
     *("tier", "resources", "delay_tolerance", "category", "execution_cap", "max_attempts"),
     *("on_lost", "requires", "priority", "queue", "concurrency"),
 )
-"""All fields of a request that `shared_terms` reads."""
+"""All fields of a request that `shared_terms` reads; besides, it asks if there is a call."""
 
 
 class Completer:
@@ -174,7 +163,7 @@ class Completer:
 
     def complete(self, request: TaskRequest) -> TaskSpec:
         """Check and complete one request, like the function `complete`."""
-        asked = TERM_FIELDS(request)
+        asked = (request.call is None, *TERM_FIELDS(request))
         if asked != self._asked:
             self._terms = shared_terms(request, self._plan)
             self._asked = asked
@@ -193,15 +182,24 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
             raise Invalid(field, "it cannot be changed. Submit a new task.")
     fields_before = _as_request(spec, plan)
     fields = {**fields_before, **changes}
-    ways = {"command", "script_path", "source"} & changes.keys()
+    old_call, new_call = fields_before["call"], changes.get("call")
+    if old_call is not None and new_call is not None:
+        keep_hidden(new_call, old_call)
+    ways = set(PROGRAM_FIELDS) & changes.keys()
     if ways:
-        fields.update({way: changes.get(way) for way in ("command", "script_path", "source")})
+        fields.update({way: changes.get(way) for way in PROGRAM_FIELDS})
         if "command" not in ways:
             fields["artifact"] = changes.get("artifact")
-    if "tier" in changes:
+    call = spec.payload.call
+    if call is not None and fields["name"] == call.function and "name" not in changes:
+        # It was not given.
+        fields["name"] = None
+    if (fields["call"] is None) is not (call is None):
+        fields.update({name: changes.get(name) for name in (*PROCESS_FIELDS, "resources")})
+    elif "tier" in changes:
         fields["resources"] = changes.get("resources")
     elif changes.get("resources"):
-        kept = _resources_as_request(spec.resources)
+        kept = fields_before["resources"]
         for name in ("memory", "disk"):
             if name in changes["resources"]:
                 kept.pop(f"{name}_mb")
@@ -219,6 +217,7 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
         # An occurrence of a schedule remains one, whatever else is changed.
         queue=new.queue or (Queue.PERIODIC if spec.queue == Queue.PERIODIC else None),
         user_id=spec.user_id,
+        tenant_id=spec.tenant_id,
     )
     return _with_upstreams_of(spec, revised)
 
@@ -246,16 +245,20 @@ def _with_upstreams_of(old: TaskSpec, spec: TaskSpec) -> TaskSpec:
 
 def _as_request(spec: TaskSpec, plan: Plan) -> dict[str, Any]:
     requestable = allowance.requestable_queues(plan)
+    call = spec.payload.call
     return {
         "name": spec.name,
         "command": spec.payload.command,
         "script_path": spec.payload.script_path,
         "source": spec.payload.source,
+        "call": None if call is None else call_as_request(call),
         "artifact": spec.payload.artifact,
-        "env": spec.payload.env,
+        "env": spec.payload.env or None,
         "stdin": spec.payload.stdin,
         "tier": spec.tier,
-        "resources": _resources_as_request(spec.resources),
+        "resources": _resources_as_request(spec.resources)
+        if call is None
+        else {"memory_mb": call.memory_mb},
         "delay_tolerance": spec.delay_tolerance.total_seconds(),
         "execution_cap": spec.execution_cap.total_seconds(),
         "max_attempts": spec.max_attempts,
@@ -278,29 +281,6 @@ def _as_request(spec: TaskSpec, plan: Plan) -> dict[str, Any]:
 def _resources_as_request(resources: Resources) -> dict[str, Any]:
     fields = msgspec.structs.asdict(resources)
     return {"cpu": fields.pop("cpu_milli") / 1000, **fields}
-
-
-def check_text(text: str, field: str) -> str:
-    """Return `text`; raises Invalid if neither PostgreSQL nor a process could take it."""
-    if "\0" in text:
-        raise Invalid(field, "it contains a NUL character. Remove it.")
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Invalid(field, "it contains half of a surrogate pair. Send valid UTF-8.") from None
-    return text
-
-
-def _text(value: str | None, field: str, limit: int) -> str | None:
-    if value is None:
-        return None
-    if not value.strip():
-        raise Invalid(field, "it is empty. Give a value, or leave it out.")
-    if len(value) > limit:
-        raise Invalid(field, f"it has {len(value)} characters; at most {limit} are allowed.")
-    return check_text(value, field)
 
 
 def _integer(value: int | None, field: str, low: int, high: int, *, default: int) -> int:
@@ -333,13 +313,13 @@ def _on_overdue(value: str | None) -> OnOverdue:
 def _concurrency(asked: ConcurrencyRequest | None) -> Concurrency | None:
     if asked is None:
         return None
-    key = _text(asked.key, "concurrency.key", MAX_KEY_CHARS) or ""
+    key = bounded_text(asked.key, "concurrency.key", MAX_KEY_CHARS) or ""
     limit = _integer(asked.limit, "concurrency.limit", 1, MAX_CONCURRENCY, default=1)
     return Concurrency(key, limit)
 
 
 def _unique(asked: UniqueRequest) -> Unique:
-    key = _text(asked.key, "unique.key", MAX_KEY_CHARS)
+    key = bounded_text(asked.key, "unique.key", MAX_KEY_CHARS)
     try:
         return Unique(
             key or "",
@@ -353,132 +333,40 @@ def _unique(asked: UniqueRequest) -> Unique:
         raise Invalid(field, f"{str(value)[:40]!r} is unknown. Use {words}.") from None
 
 
+def _name(request: TaskRequest) -> str | None:
+    """Return the name; that of a call is by default its function's."""
+    if request.name is None and request.call is not None:
+        return request.call.function
+    return bounded_text(request.name, "name", MAX_NAME_CHARS)
+
+
 def _payload(request: TaskRequest, plan: Plan) -> Payload:
-    ways = (request.command, request.script_path, request.source)
-    if ways.count(None) != len(ways) - 1:
-        given = [name for name, way in zip(PAYLOAD_FIELDS, ways, strict=True) if way is not None]
-        problem = f"{either(given, 'and')} are given" if given else "there is nothing to run"
-        raise Invalid(
-            given[-1] if given else "command",
-            f"{problem}. Give exactly one of {either(PAYLOAD_FIELDS, 'and')}.",
-        )
-    if request.command is not None:
-        _check_command(request.command)
-    if request.script_path is not None:
-        _text(request.script_path, "script_path", 4096)
-        if not request.script_path.startswith("/"):
-            raise Invalid(
-                "script_path",
-                f"{request.script_path[:60]!r} is not an absolute path on the node. Begin with /.",
-            )
-    if request.source is not None:
-        _check_source(request.source)
-    if request.artifact is not None:
-        _check_artifact(request)
+    check_program(request)
     return Payload(
         command=request.command,
         script_path=request.script_path,
         source=request.source,
+        call=None
+        if request.call is None
+        else complete_call(request.call, _memory_mb(request, plan)),
         artifact=request.artifact,
-        env=_env(request.env) if request.env else {},
+        env=request.env or {},
         category=request.category,
         log_limit=plan.max_log_bytes,
         result_limit=plan.max_result_bytes,
         cpu_quota=plan.cpu_quota,
         has_upstreams=bool(request.depends_on),
-        stdin=None if request.stdin is None else _check_stdin(request.stdin),
+        stdin=request.stdin,
         retry=complete_retry(request.retry),
         on_overdue=_on_overdue(request.on_overdue),
         uses=check_uses(request.uses) if request.uses else (),
     )
 
 
-def _check_command(command: list[str]) -> None:
-    if not command:
-        raise Invalid("command", 'it is empty. Write it like ["echo", "hi"].')
-    if not command[0].strip():
-        raise Invalid("command[0]", "it is empty. Name the program to run.")
-    if len(command) > MAX_ARGUMENTS:
-        raise Invalid(
-            "command", f"it has {len(command)} arguments; at most {MAX_ARGUMENTS} are allowed."
-        )
-    total = 0
-    for index, argument in enumerate(command):
-        size = len(argument)
-        if not argument.isascii() or "\0" in argument:
-            size = len(check_text(argument, f"command[{index}]").encode())
-        total += size
-        if size > MAX_ARGUMENT_BYTES:
-            raise Invalid(
-                f"command[{index}]",
-                f"it has {size} bytes; at most {MAX_ARGUMENT_BYTES} are allowed in one argument.",
-            )
-    if total > MAX_COMMAND_BYTES:
-        raise Invalid("command", f"it has {total} bytes; at most {MAX_COMMAND_BYTES} are allowed.")
-
-
-def _check_source(source: str) -> None:
-    check_text(source, "source")
-    if not source.startswith("#!"):
-        raise Invalid("source", "it has no first line such as #!/bin/sh. Add one.")
-    size = len(source.encode())
-    if size > MAX_SOURCE_BYTES:
-        message = f"source: it has {size} bytes; at most {MAX_SOURCE_BYTES} are allowed."
-        raise TooLarge(message, field="source")
-
-
-def _check_stdin(text: str) -> str:
-    check_text(text, "stdin")
-    size = len(text.encode())
-    if size > MAX_STDIN_BYTES:
-        raise Invalid(
-            "stdin",
-            f"it has {size} bytes; at most {MAX_STDIN_BYTES} are allowed. Send it as a file of a "
-            "bundle.",
-        )
-    return text
-
-
-def _check_artifact(request: TaskRequest) -> None:
-    """Refuse an invalid hash; whether the artifact exists is checked where it is stored."""
-    if request.command is None:
-        raise Invalid(
-            "artifact", "it needs a command, which runs in its folder. Give command, too."
-        )
-    check_sha256(request.artifact or "", "artifact")
-
-
-def _env(env: dict[str, str]) -> dict[str, str]:
-    if len(env) > MAX_ENV_VARIABLES:
-        raise Invalid(
-            "env", f"it has {len(env)} variables; at most {MAX_ENV_VARIABLES} are allowed."
-        )
-    total = 0
-    for name, value in env.items():
-        if not ENV_NAME_PATTERN.fullmatch(name) or len(name) > 200:
-            raise Invalid(
-                "env",
-                f"{name[:60]!r} is not the name of a variable. Use letters, digits and '_', and "
-                "begin with no digit.",
-            )
-        if name.startswith("DULY_"):
-            raise Invalid(
-                "env", f"{name[:60]!r} is reserved, as all names that begin with DULY_. Rename it."
-            )
-        size = len(name) + len(check_text(value, f"env.{name}").encode())
-        if size > MAX_VARIABLE_BYTES:
-            message = (
-                f"it has {size} bytes with its name; at most {MAX_VARIABLE_BYTES} are allowed."
-            )
-            raise Invalid(f"env.{name}", message)
-        total += size
-    if total > MAX_ENV_BYTES:
-        raise Invalid("env", f"it has {total} bytes; at most {MAX_ENV_BYTES} are allowed.")
-    folders = len(set(env.get("PATH", "").split(":")))
-    if folders > MAX_PATH_FOLDERS:
-        message = f"it names {folders} different folders; at most {MAX_PATH_FOLDERS} are allowed."
-        raise Invalid("env.PATH", message)
-    return env
+def _memory_mb(request: TaskRequest, plan: Plan) -> int:
+    """Return the memory within which a call asks to run."""
+    tier = plan.known_tiers[allowance.tier(request.tier, plan)]
+    return apply_amounts(request.resources, tier).memory_mb
 
 
 def check_labels(labels: dict[str, str], field: str = "labels") -> dict[str, str]:
@@ -498,6 +386,10 @@ def check_labels(labels: dict[str, str], field: str = "labels") -> dict[str, str
 
 
 def _resources(request: TaskRequest, tier: str, plan: Plan) -> Resources:
+    """Return the needs of a task: those of a call are a slot of its worker."""
+    if request.call is not None:
+        check_call_resources(request.resources)
+        return ONE_SLOT
     resources = apply_amounts(request.resources, plan.known_tiers[tier])
     # To the kernel, 0 is no limit: the task could take all the memory.
     if resources.memory_mb == 0:

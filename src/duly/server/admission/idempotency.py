@@ -11,7 +11,7 @@ import msgspec
 
 from duly.errors import KeyReused
 from duly.model.requests.allowance import without_plan_defaults
-from duly.model.task import OnConflict, TaskSpec
+from duly.model.task import Call, OnConflict, TaskSpec
 from duly.model.tenant import Credential, Plan
 from duly.store.database import Connection, Database, confirm
 from duly.store.tasks import tasks
@@ -29,11 +29,16 @@ def hash_spec(spec: TaskSpec, plan: Plan) -> bytes:
     used with such a version still matches.
     """
     payload = msgspec.structs.replace(
-        spec.payload, log_limit=None, result_limit=None, cpu_quota=False, has_upstreams=False
+        spec.payload,
+        call=None if spec.payload.call is None else _normalized(spec.payload.call, spec, plan),
+        log_limit=None,
+        result_limit=None,
+        cpu_quota=False,
+        has_upstreams=False,
     )
     defaults = without_plan_defaults(spec, plan)
     normalized = msgspec.structs.replace(
-        spec, payload=payload, idempotency_key=None, user_id=None, **defaults
+        spec, payload=payload, idempotency_key=None, user_id=None, tenant_id=None, **defaults
     )
     body = msgspec.json.encode(normalized, order="deterministic")
     # Text in the body cannot match these: its quotes are escaped.
@@ -44,9 +49,25 @@ def hash_spec(spec: TaskSpec, plan: Plan) -> bytes:
         b',"depends_on":[]',
         b',"queue":null',
         b',"user_id":null',
+        b',"tenant_id":null',
     ):
         body = body.replace(unset_field, b"")
     return hashlib.sha256(body).digest()
+
+
+def _normalized(call: Call, spec: TaskSpec, plan: Plan) -> Call:
+    """Return a call with its arguments written in one way, and without the memory of its tier.
+
+    Its arguments were checked when it was submitted, so they can be decoded.
+    """
+    arguments = call.arguments
+    if arguments:
+        value = msgspec.json.decode(arguments)
+        arguments = msgspec.json.encode(value, order="deterministic").decode()
+    tier = plan.known_tiers.get(spec.tier or "")
+    is_of_tier = tier is not None and tier.memory_mb == call.memory_mb
+    memory_mb = 0 if is_of_tier else call.memory_mb
+    return msgspec.structs.replace(call, arguments=arguments, memory_mb=memory_mb)
 
 
 def hash_batch(new: Sequence[NewTask], plan: Plan) -> bytes:

@@ -10,9 +10,27 @@ from duly.server.scheduling.run_times import RunTimes
 from duly.store.tasks.tasks import NewTask
 
 
-def share_by_user(spec: TaskSpec, *, fair_users: bool, user_id: int | None) -> TaskSpec:
-    """Return a spec that counts in its user's part of the fair share, if there are such parts."""
-    return msgspec.structs.replace(spec, user_id=user_id or 0) if fair_users else spec
+def with_owner(
+    spec: TaskSpec, tenant_id: int, *, fair_users: bool, user_id: int | None
+) -> TaskSpec:
+    """Return a spec with what of its owner decides where and when it may run.
+
+    The tenant decides which workers may run a call; the user matters only if the users of the
+    tenant divide its fair share.
+    """
+    if fair_users:
+        spec = msgspec.structs.replace(spec, user_id=user_id or 0)
+    return spec if spec.payload.call is None else msgspec.structs.replace(spec, tenant_id=tenant_id)
+
+
+def owned_by(spec: TaskSpec, credential: Credential) -> TaskSpec:
+    """Return a spec that the holder of a credential submits; see `with_owner`."""
+    return with_owner(
+        spec,
+        credential.tenant_id,
+        fair_users=credential.fair_users,
+        user_id=credential.user_id,
+    )
 
 
 def new_task(

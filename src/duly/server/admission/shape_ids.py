@@ -79,10 +79,16 @@ def _shape_keys(specs: Sequence[TaskSpec]) -> list[str]:
 def _share_shape(first: TaskSpec, second: TaskSpec) -> bool:
     """Return True if two specs share the same objects; comparing values would take longer."""
     return (
-        first.resources is second.resources
+        first.tenant_id == second.tenant_id
+        and first.resources is second.resources
         and first.requires is second.requires
         and first.concurrency is second.concurrency
         and first.queue is second.queue
         and first.user_id == second.user_id
         and first.payload.uses == second.payload.uses
+        and _function(first) == _function(second)
     )
+
+
+def _function(spec: TaskSpec) -> str | None:
+    return None if spec.payload.call is None else spec.payload.call.function

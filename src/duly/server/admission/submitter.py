@@ -23,7 +23,7 @@ from duly.server.admission.batches import BatchStore, StoredBatch
 from duly.server.admission.commit_queue import Admitted, CommitQueue, CommitRequest
 from duly.server.admission.commit_results import resolve_request
 from duly.server.admission.dependencies import STANDALONE, DependencyLinks
-from duly.server.admission.new_task import new_task, share_by_user
+from duly.server.admission.new_task import new_task, owned_by
 from duly.server.admission.rate_limiter import RateLimiter, rate_of
 from duly.server.admission.shape_ids import ShapeIds
 from duly.server.artifacts import artifact_references
@@ -117,7 +117,7 @@ class Submitter(Service):
 
     async def _enqueue(self, credential: Credential, spec: TaskSpec) -> Admitted:
         """Push a task onto the commit queue, and wait for its commit."""
-        spec = share_by_user(spec, fair_users=credential.fair_users, user_id=credential.user_id)
+        spec = owned_by(spec, credential)
         shape_id = self._shapes.get(spec)
         if shape_id is None:
             shape_id = await self._create_shape(spec)
@@ -309,9 +309,7 @@ class Submitter(Service):
         await offload(len(specs), unique_keys.check_distinct, specs)
         if links is not None:
             specs = [specs[index] for index in links.topological_order]
-        if credential.fair_users:
-            user = credential.user_id
-            specs = [share_by_user(spec, fair_users=True, user_id=user) for spec in specs]
+        specs = [owned_by(spec, credential) for spec in specs]
         shapes = await self._shapes.get_or_create(specs)
         ids = self._sequencer.mint_many(len(specs))
         new = await offload(

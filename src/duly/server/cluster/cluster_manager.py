@@ -22,7 +22,8 @@ from duly.config import LeaseSettings
 from duly.errors import Conflict, Fenced, Invalid, NotFound, Unauthenticated
 from duly.model.node import UNLIMITED_USES
 from duly.model.requests.amounts import amounts_to_json, apply_amounts
-from duly.model.requests.task_request import check_labels, check_text
+from duly.model.requests.task_request import check_labels
+from duly.model.requests.texts import check_text
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.tenant import Credential
 from duly.server.cluster.hints import Hint

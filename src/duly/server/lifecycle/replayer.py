@@ -8,7 +8,7 @@ from duly.model.requests.task_request import replayed
 from duly.model.tenant import Credential
 from duly.server.admission import idempotency, unique_keys
 from duly.server.admission.admission_control import AdmissionControl
-from duly.server.admission.new_task import new_task, share_by_user
+from duly.server.admission.new_task import new_task, owned_by
 from duly.server.admission.rate_limiter import RateLimiter
 from duly.server.admission.shape_ids import ShapeIds
 from duly.server.artifacts import artifact_references
@@ -59,7 +59,7 @@ class Replayer:
                 f"Task {task_id} has not ended; only a task that has ended can be replayed."
             )
         spec = replayed(old.spec, credential.plan, replay_of=task_id)
-        spec = share_by_user(spec, fair_users=credential.fair_users, user_id=credential.user_id)
+        spec = owned_by(spec, credential)
         (shape_id,) = await self._shapes.get_or_create([spec])
         new = new_task(self._sequencer.mint(), credential, spec, shape_id, self._run_times)
         is_key_used = partial(idempotency.is_key_used, self._database, credential, None)

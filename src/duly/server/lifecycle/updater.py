@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from duly.errors import Conflict
 from duly.model.requests.task_request import revise
 from duly.model.task import NOT_RUNNING, status_clause
@@ -56,6 +58,8 @@ class Updater:
                     f"Task {task_id} {status}; only a task that has not started can be changed."
                 )
             spec = revise(old.spec, changes, credential.plan)
+            if spec.payload.call is not None:
+                spec = msgspec.structs.replace(spec, tenant_id=credential.tenant_id)
             if spec.unique is not None:
                 holder = await tasks.read_holder(conn, credential.tenant_id, spec.unique.key)
                 if holder not in (None, task_id):

@@ -14,7 +14,7 @@ from duly.model.graph import Condition
 from duly.model.schedule import Overlap
 from duly.model.task import Reason
 from duly.server.admission.dependencies import STANDALONE
-from duly.server.admission.new_task import share_by_user
+from duly.server.admission.new_task import with_owner
 from duly.server.admission.rate_limiter import rate_of
 from duly.server.admission.shape_ids import ShapeIds
 from duly.server.artifacts import artifact_references
@@ -167,8 +167,9 @@ class Occurrences:
         shape_ids, shapes = await self._shapes.intern_all(
             conn,
             [
-                share_by_user(
+                with_owner(
                     spec,
+                    occurrence.draft.template.tenant_id,
                     fair_users=accounts[occurrence.draft.template.tenant_id].fair_users,
                     user_id=occurrence.draft.template.user_id,
                 )

@@ -19,6 +19,7 @@ from duly.model.requests.schedule_request import (
     RECURRENCE_FIELDS,
     TaskOrGraph,
     check_schedule_name,
+    keep_hidden_arguments,
     parse_misfire,
     parse_overlap,
     recurrence_fields,
@@ -93,8 +94,10 @@ def _submitted(template: ScheduleTemplate, changes: Mapping[str, Any]) -> TaskOr
     """Return the new task or graph of a schedule; each replaces the other."""
     if "task" not in changes and "graph" not in changes:
         return template.task, template.graph
+    task = msgspec.convert(changes.get("task"), TaskRequest | None)
+    keep_hidden_arguments(task, template.task)
     return schedule_template(
-        msgspec.convert(changes.get("task"), TaskRequest | None),
+        task,
         msgspec.convert(changes.get("graph"), GraphRequest | None),
     )
 

@@ -8,7 +8,13 @@ import msgspec
 
 from duly.errors import Invalid, TooLarge
 from duly.model.requests.graph_request import GraphRequest, graph_name, tasks_with_defaults
-from duly.model.requests.schedule_request import as_occurrence, check_graph_template, check_template
+from duly.model.requests.schedule_request import (
+    as_occurrence,
+    check_graph_template,
+    check_template,
+    requested_graph,
+    requested_task,
+)
 from duly.model.requests.task_request import Completer, TaskRequest
 from duly.model.schedule import Overlap, ScheduleTemplate
 from duly.model.task import TaskSpec
@@ -61,14 +67,14 @@ async def build_spec(
 ) -> OccurrenceSpec:
     """Return the spec of one occurrence; raises Invalid when the plan no longer allows it."""
     if template.graph is None:
-        request = msgspec.convert(template.task or {}, TaskRequest)
+        request = msgspec.convert(requested_task(template.task or {}), TaskRequest)
         return OccurrenceSpec([as_occurrence(completer.complete(request), start_at)])
     graph = template.graph
     return await offload(len(graph["tasks"]), _build_graph_spec, graph, completer, start_at)
 
 
 def _check_graph(graph: Mapping[str, Any], plan: Plan, overlap: Overlap) -> None:
-    request = msgspec.convert(graph, GraphRequest)
+    request = msgspec.convert(requested_graph(graph), GraphRequest)
     graph_name(request.name)
     check_graph_template(tasks_with_defaults(request), plan)
     spec = _build_graph_spec(graph, Completer(plan), None)
@@ -85,7 +91,7 @@ def _check_graph(graph: Mapping[str, Any], plan: Plan, overlap: Overlap) -> None
 def _build_graph_spec(
     graph: Mapping[str, Any], completer: Completer, start_at: datetime | None
 ) -> OccurrenceSpec:
-    tasks = tasks_with_defaults(msgspec.convert(graph, GraphRequest))
+    tasks = tasks_with_defaults(msgspec.convert(requested_graph(graph), GraphRequest))
     specs = [
         _complete(completer, request, f"tasks[{index}]", start_at)
         for index, request in enumerate(tasks)

@@ -13,7 +13,7 @@ import msgspec
 
 from duly.model.node import NodeProfile
 from duly.model.resources import Resources
-from duly.model.shape import Concurrency, Shape
+from duly.model.shape import Concurrency, FunctionRef, Shape
 from duly.model.task import (
     LostStarts,
     OnLost,
@@ -184,6 +184,9 @@ async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Shape]:
             row["queue"],
             row["user_id"],
             tuple(row["uses"]),
+            None
+            if row["function"] is None
+            else FunctionRef(row["function_tenant_id"], row["function"]),
         )
         for row in rows
     }

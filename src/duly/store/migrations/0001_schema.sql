@@ -382,7 +382,11 @@ create table shapes (
     concurrency  jsonb,
     queue        text,
     user_id      int,
-    uses         text[] not null default '{}'
+    uses         text[] not null default '{}',
+    function_tenant_id  int,
+    function     text,
+    constraint shapes_function_has_a_tenant
+        check ((function is null) = (function_tenant_id is null))
 );
 
 comment on table shapes is
@@ -401,6 +405,9 @@ comment on column shapes.queue is
 comment on column shapes.user_id is
 'The user of its tasks, if the users of their tenant divide its fair share; 0 for tasks without.';
 comment on column shapes.uses is 'The keys of the downstreams that its tasks call, sorted.';
+comment on column shapes.function is
+'The function that its tasks call; only workers that know it run them. Null for commands.';
+comment on column shapes.function_tenant_id is 'The tenant whose workers these are.';
 
 create table tasks (
     id               bigint not null primary key,

@@ -4,7 +4,7 @@
 
 -- name: read_shapes
 --   $1 ids
-select id, needs, requires, concurrency, queue, user_id, uses
+select id, needs, requires, concurrency, queue, user_id, uses, function_tenant_id, function
   from shapes
  where id = any($1::int[])
 

@@ -103,12 +103,16 @@ def shape_key(shape: Shape) -> str:
     if shape.uses:
         parts = shape.needs, shape.requires, shape.concurrency, shape.queue, shape.user_id
         fields = *parts, shape.uses
+    if shape.function is not None:
+        parts = shape.needs, shape.requires, shape.concurrency, shape.queue, shape.user_id
+        fields = *parts, shape.uses, shape.function
     return msgspec.json.encode(fields, order="deterministic").decode()
 
 
 async def intern_shapes(conn: Connection, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """Return the ids of shapes by key, inserting new ones."""
     keys = sorted(shapes)
+    functions = [shapes[key].function for key in keys]
     await conn.execute(
         SQL["intern_shapes"],
         keys,
@@ -118,6 +122,8 @@ async def intern_shapes(conn: Connection, shapes: Mapping[str, Shape]) -> dict[s
         [shapes[key].queue for key in keys],
         [shapes[key].user_id for key in keys],
         [_json(shapes[key].uses) for key in keys],
+        [function and function.tenant_id for function in functions],
+        [function and function.name for function in functions],
     )
     rows = await conn.fetch(SQL["shapes_by_key"], keys)
     return {row["key"]: row["id"] for row in rows}
