@@ -34,6 +34,8 @@ async def test_a_node_that_left_is_stopped_and_one_that_is_silent_is_lost(api, j
     assert (await api.get("/v1/nodes/node-b"))["status"] == "lost"
     status = await api.get("/v1/status")
     assert (status["nodes"]["stopped"], status["nodes"]["lost"]) == (1, 1)
+    # Neither is counted as capacity that is in use.
+    assert "duly_capacity{" not in (await api.call("GET", "/metrics")).text
     assert status["capacity"]["cpu"] == 0
 
 

@@ -21,7 +21,7 @@ async def test_a_node_that_joined_is_listed(api, agent):
     assert node == {
         "id": str(agent.joined.node), "name": "node-a", "status": "ready", "capacity": CAPACITY,
         "free": CAPACITY, "labels": {"zone": "a"}, "tasks": 0,
-        "enforcement": {"memory": "sampled"}, "shortage": None,
+        "enforcement": {"memory": "sampled"}, "shortage": None, "reported_capacity": None,
     }  # fmt: skip
     assert (await api.get(f"/v1/nodes/{node['id']}"))["name"] == "node-a"
     assert (await api.get("/v1/nodes/node-a"))["id"] == node["id"]
@@ -61,8 +61,10 @@ async def test_what_a_node_has_can_be_said_while_it_works(api, agent):
     )
     said = {**CAPACITY, "cpu": 1.5, "memory_mb": 1024}
     assert (answer.status_code, answer.json()["capacity"]) == (200, said)
+    assert answer.json()["reported_capacity"] == CAPACITY
     answer = await api.call("PUT", "/v1/nodes/node-a", json={"capacity": None, "drain": True})
     assert (answer.json()["capacity"], answer.json()["status"]) == (CAPACITY, "drained")
+    assert answer.json()["reported_capacity"] is None
     for capacity in ({"cpu": -1}, {"extra": {"G": 1}}, {"memory": "much"}, {"cpus": 2}):
         refused = await api.refused("PUT", "/v1/nodes/node-a", json={"capacity": capacity})
         assert refused[0] == 422

@@ -4,6 +4,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from duly import wire
 from duly.model.drift import AuditScope, DriftCount, DriftKind
 from duly.model.task import Outcome
 from duly.store.maintenance import audit
@@ -40,6 +41,17 @@ async def test_the_status_counts_what_there_is(api, agent, stranger):
         "scheduled": 0, "blocked": 0, "waiting": 1, "running": 0, "paused": 0,
         "done": 0, "failed": 0, "cancelled": 0,
     }  # fmt: skip
+
+
+async def test_a_node_that_takes_no_tasks_has_capacity_and_nothing_free(api, agent):
+    await api.call("PUT", "/v1/nodes/node-a", json={"drain": True})
+    status = await api.get("/v1/status")
+    assert (status["capacity"]["cpu"], status["free"]["cpu"]) == (4, 0)
+    await api.call("PUT", "/v1/nodes/node-a", json={"drain": False})
+    assert (await api.get("/v1/status"))["free"]["cpu"] == 4
+    short = wire.Heartbeat(incarnation=agent.joined.incarnation, held=[], shortage="open files")
+    assert (await agent.send("heartbeat", short)).status_code == 200
+    assert (await api.get("/v1/status"))["free"]["cpu"] == 0
 
 
 @pytest.fixture

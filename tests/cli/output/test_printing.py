@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from duly.cli.accounts.shared import audit_row
-from duly.cli.output.details import format_resources, status_details, task_details
+from duly.cli.output.details import format_resources, node_details, status_details, task_details
 from duly.cli.output.printing import Output, print_items, print_value
 from duly.cli.output.tables import print_attempts, print_nodes, print_pairs, print_tasks
 from tests.cli.shapes import reason, task
@@ -154,6 +154,24 @@ def test_attempts_and_nodes_are_drawn(capsys):
     printed = capsys.readouterr().out
     assert "running" in printed
     assert "2 CPUs, 4096 MiB memory" in printed
+
+
+def test_an_overridden_capacity_is_shown_with_the_one_that_the_agent_reports():
+    node = {
+        "id": "1",
+        "name": "here",
+        "status": "ready",
+        "capacity": {"cpu": 1.0},
+        "reported_capacity": {"cpu": 2.0},
+        "free": {"cpu": 1.0},
+        "labels": {},
+        "last_heartbeat_at": None,
+        "tasks": 0,
+    }
+    assert dict(node_details(node, NOW))["overrides"] == (
+        "2 CPUs, as its agent reports; 'duly node update here --own' removes the override"
+    )
+    assert "overrides" not in dict(node_details({**node, "reported_capacity": None}, NOW))
 
 
 def test_resources_are_said_as_people_say_them():

@@ -16,6 +16,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     status: str
     capacity: Amounts
+    reported_capacity: Amounts | None
+    """What the agent reports, if an administrator has overridden the capacity; else null."""
     free: Amounts
     labels: dict[str, str]
     last_heartbeat_at: datetime | None
@@ -139,6 +141,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     nodes: NodeCounts | None
     capacity: Amounts | None
     free: Amounts | None
+    """What is free on the nodes that take tasks: neither draining nor short of anything."""
     peak: PeakStatus | None
     """Null if it is not peak time."""
     leader: str | None
@@ -191,6 +194,9 @@ def node(view: NodeView) -> Node:
         name=view.name,
         status=view.status,
         capacity=amounts(view.capacity),
+        reported_capacity=(
+            None if view.reported_capacity is None else amounts(view.reported_capacity)
+        ),
         free=amounts(view.free),
         labels=view.labels,
         last_heartbeat_at=view.last_heartbeat_at,

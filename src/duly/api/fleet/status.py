@@ -156,7 +156,9 @@ async def _with_cluster(
     capacity = free = NO_RESOURCES
     for node in nodes:
         if not node.status.is_down:
-            capacity, free = capacity.plus(node.capacity), free.plus(node.free)
+            capacity = capacity.plus(node.capacity)
+        if node.takes_tasks:
+            free = free.plus(node.free)
     counts = Counter(node.status for node in nodes)
     return msgspec.structs.replace(
         shown,

@@ -106,6 +106,12 @@ def node_details(node: Node, now: datetime) -> Pairs:
     yield "status", node["status"]
     yield "tasks", str(node["tasks"])
     yield "capacity", format_resources(node["capacity"])
+    if reported := node.get("reported_capacity"):
+        yield (
+            "overrides",
+            f"{format_resources(reported)}, as its agent reports; "
+            f"'duly node update {node['name']} --own' removes the override",
+        )
     yield "free", format_resources(node["free"], node["capacity"])
     if labels := node["labels"]:
         yield "labels", "\n".join(f"{name}={value}" for name, value in labels.items())

@@ -215,13 +215,19 @@ def print_nodes(nodes: Iterable[Node], now: datetime) -> None:
                 f"short of {short}" if (short := node.get("shortage")) else node["status"],
                 str(node["tasks"]),
                 format_resources(node["free"], node["capacity"]),
-                format_resources(node["capacity"]),
+                format_resources(node["capacity"])
+                + (" (overridden)" if node.get("reported_capacity") else ""),
                 format_age(node["last_heartbeat_at"], now),
             )
             for node in nodes
         ),
         right=("TASKS",),
     )
+
+
+def _capacity(node: Node) -> str:
+    shown = format_resources(node["capacity"])
+    return f"{shown} (overridden)" if node.get("reported_capacity") else shown
 
 
 def print_usage(report: UsageReport, names: Sequence[str]) -> None:

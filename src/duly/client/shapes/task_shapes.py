@@ -314,6 +314,7 @@ class Node(TypedDict):
     name: str
     status: str
     capacity: Amounts
+    reported_capacity: Amounts | None
     free: Amounts
     labels: dict[str, str]
     last_heartbeat_at: str | None

@@ -4,8 +4,9 @@ Counts are exact up to a bound, which caps their cost. A node's usage is derived
 in the same way as for placement.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -28,12 +29,19 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     status: NodeStatus
     capacity: Resources
+    reported_capacity: Resources | None
+    """What the agent reports, if an administrator has overridden it."""
     free: Resources
     labels: dict[str, str]
     last_heartbeat_at: datetime | None
     tasks: int
     enforcement: dict[str, str]
     shortage: str | None
+
+    @property
+    def takes_tasks(self) -> bool:
+        """Return True if tasks can start on the node now, if they fit."""
+        return self.status is NodeStatus.READY and self.shortage is None
 
 
 class TaskCounts(msgspec.Struct, frozen=True):
@@ -143,6 +151,7 @@ async def read_nodes(
                 name=row["name"],
                 status=_status(row, running),
                 capacity=capacity,
+                reported_capacity=_resources(row["reported_capacity"]),
                 free=(
                     capacity.plus(used.get(incarnation, NO_RESOURCES), -1).plus(
                         reserved.get(row["id"], NO_RESOURCES), -1
@@ -203,6 +212,10 @@ async def read_leader(conn: Connection) -> LeaderStatus:
 async def is_migrated(conn: Connection) -> bool:
     """Return True if the database answers and is migrated."""
     return bool(await conn.fetchval(SQL["is_migrated"]))
+
+
+def _resources(stored: Mapping[str, Any] | None) -> Resources | None:
+    return None if stored is None else msgspec.convert(stored, Resources)
 
 
 def _status(row: asyncpg.Record, tasks: int) -> NodeStatus:

@@ -3,6 +3,7 @@
 --   $1 below this id, $2 how many, $3 id, $4 name
 select n.id, n.name, n.labels, i.id as incarnation_id,
        i.capacity || n.capacity_override as capacity,
+       case when n.capacity_override <> '{}' then i.capacity end as reported_capacity,
        n.draining or coalesce(i.is_stopping, false) as draining,
        i.renewed_at as last_heartbeat_at, n.enforcement, i.shortage,
        coalesce(i.ended_at is null and i.expires_at > duly.now(), false) as is_alive,
