@@ -82,6 +82,10 @@ def test_an_error_ends_a_command_with_the_code_that_was_promised(error, code):
             "peak memory under 1 MiB",
         ),
         (
+            task(usage={"cpu_seconds": 0.1, "peak_memory_mb": None, "wall_seconds": 90.0}),
+            "done (attempt 1 of 3); waited 2.0 s, ran 1 min 30 s",
+        ),
+        (
             task(status="failed", started_at=None, reason=reason("x", "It was not found.")),
             "failed: it was not found (attempt 1 of 3); it never started",
         ),

@@ -70,8 +70,8 @@ def describe_end(task: Task) -> str:
     if waited := format_span(task["ready_at"] or task["submitted_at"], task["started_at"]):
         parts.append(f"waited {waited}")
     parts.append(f"ran {format_span(task['started_at'], task['finished_at'])}")
-    if usage := task["usage"]:
-        parts.append(f"peak memory {format_memory(usage['peak_memory_mb'])}")
+    if (usage := task["usage"]) and (peak := usage["peak_memory_mb"]) is not None:
+        parts.append(f"peak memory {format_memory(peak)}")
     if weak := describe_weak_limits(task.get("enforcement") or {}):
         parts.append(f"on a node that {weak}")
     return f"{head}; {', '.join(parts)}"

@@ -255,10 +255,9 @@ def usage(used: Usage | None) -> str:
     """Format the usage of an attempt; empty if there is none."""
     if not used:
         return ""
-    return (
-        f"{used['cpu_seconds']:.2f} s of cpu, {used['peak_memory_mb']:.0f} MiB at the peak, "
-        f"{used['wall_seconds']:.1f} s in all"
-    )
+    peak = used["peak_memory_mb"]
+    memory = "" if peak is None else f"{peak:.0f} MiB at the peak, "
+    return f"{used['cpu_seconds']:.2f} s of cpu, {memory}{used['wall_seconds']:.1f} s in all"
 
 
 def count(number: int) -> str:

@@ -247,5 +247,6 @@ class Usage(msgspec.Struct, frozen=True):
     """What an attempt used, as measured by its agent."""
 
     cpu_seconds: float = 0.0
-    peak_memory_mb: float = 0.0
+    peak_memory_mb: float | None = None
+    """None if it is unknown, as of short tasks on a node without cgroups."""
     wall_seconds: float = 0.0

@@ -392,6 +392,14 @@ async def test_use_is_measured(node):
     assert 50 <= report.usage.peak_memory_mb < 200
 
 
+async def test_the_memory_of_a_spawner_is_not_taken_for_that_of_its_task():
+    async with running("uid") as node:
+        small = await node.run("true")
+        assert (small.outcome, small.usage.peak_memory_mb) == (Outcome.SUCCEEDED, None)
+        large = await node.run("sh", "-c", f"{HOG} 60000000")
+        assert 50 <= large.usage.peak_memory_mb < 200
+
+
 async def test_an_attempt_that_cannot_be_prepared_fails_with_a_reason(best_node):
     report = await best_node.run("true", ports=100)
     assert report.outcome is Outcome.FAILED

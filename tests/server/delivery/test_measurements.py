@@ -90,3 +90,12 @@ async def test_measurements_sent_to_one_server_are_known_to_all(lab):
     await lab.server().measurements.record(node.id, [MeasuredUsage(ref, 0.0, 1.0, 2.0)])
     await lose(lab, node)
     assert (await recorded(lab, ref))["peak_memory_mb"] == 2.0
+
+
+async def test_an_unknown_peak_of_memory_is_stored_as_unknown(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    await lab.components.measurements.record(node.id, [MeasuredUsage(ref, 1.0, 0.5, None)])
+    await lose(lab, node)
+    row = await recorded(lab, ref)
+    assert (row["cpu_seconds"], row["peak_memory_mb"]) == (0.5, None)

@@ -252,8 +252,8 @@ class CommandAttempts:
         if event["never_begun"]:
             return Exit(code=None, never_begun=True)
         attempt.ran = max(0.0, event["ended_at"] - event["started_at"])
-        peak = (event["peak_memory"] or 0) / 2**20
-        attempt.usage = Usage(event["cpu_seconds"] or 0.0, round(peak, 3), attempt.ran)
+        peak = event["peak_memory"] and round(event["peak_memory"] / 2**20, 3)
+        attempt.usage = Usage(event["cpu_seconds"] or 0.0, peak, attempt.ran)
         attempt.log_size = event["log_size"]
         attempt.log = event["log"]
         attempt.log_notice = event["log_notice"]

@@ -43,6 +43,7 @@ class SupervisedAttempt:
         self.code: int | None = None
         self.cpu: float | None = None
         self.peak: int | None = None
+        """The peak memory of its largest process, if the spawner could tell."""
         self.sampled_peak = 0
         """The most memory in any sample, in bytes, where no cgroup accounts for it."""
         self.disk_usage: tuple[Any, ...] | None = None
@@ -69,7 +70,7 @@ def describe(attempt: SupervisedAttempt) -> dict[str, Any]:
     measured = attempt.tree.measure()
     cpu, peak = measured.cpu_seconds, measured.peak_memory
     if peak is None:
-        peak = max(attempt.peak or 0, attempt.sampled_peak)
+        peak = max(attempt.peak or 0, attempt.sampled_peak) or None
     inline, notice = attempt.output.inline, attempt.output.notice
     size = attempt.output.size + len(notice)
     out_of_memory = measured.out_of_memory or attempt.is_out_of_memory

@@ -57,7 +57,7 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     execution_cap: float = 0.0
     memory_mb: int = 0
     disk_mb: int = 0
-    peak_memory_mb: float = 0.0
+    peak_memory_mb: float | None = None
 
 
 class Conclusion(msgspec.Struct, frozen=True):
@@ -151,10 +151,11 @@ def _exit_code(end: Exit, code: int) -> Reason:
 
 
 def _memory(end: Exit) -> Reason:
+    peak = end.peak_memory_mb
     return Reason(
         "memory_exceeded",
         f"Used more than its {end.memory_mb} MiB of memory.",
-        {"memory_mb": end.memory_mb, "peak_memory_mb": round(end.peak_memory_mb, 1)},
+        {"memory_mb": end.memory_mb, "peak_memory_mb": peak and round(peak, 1)},
     )
 
 

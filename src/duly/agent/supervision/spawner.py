@@ -289,10 +289,18 @@ class Spawner:
             is_workspace_empty = is_ours and (reclaim(cwd, user) if user else remove_if_empty(cwd))
             disk_usage = None if is_workspace_empty or not self._disk else tuple(measure(cwd))
             code = os.waitstatus_to_exitcode(status)
-            peak = rusage.ru_maxrss * 1024
+            peak = own_peak(rusage.ru_maxrss)
             self._results.append(
                 ("ended", attempt, code, cpu, peak, at, is_workspace_empty, disk_usage)
             )
+
+
+def own_peak(max_rss: int) -> int | None:
+    """Return the peak memory of a child in bytes from its `ru_maxrss`; None if it is unknown.
+
+    A vforked child starts with our memory, and Linux counts it in the maximum even after the exec.
+    """
+    return max_rss * 1024 if max_rss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss else None
 
 
 def reset_io_priority() -> None:

@@ -178,7 +178,7 @@ class Supervisor:
         attempt: SupervisedAttempt,
         code: int,
         cpu: float,
-        peak: int,
+        peak: int | None,
         at: float,
         is_workspace_empty: bool = False,
         disk_usage: tuple[Any, ...] | None = None,
@@ -343,7 +343,8 @@ class Supervisor:
             elif (attempt := self._by_pid.pop(pid, None)) is not None:
                 cpu = rusage.ru_utime + rusage.ru_stime
                 code = os.waitstatus_to_exitcode(status)
-                self._on_ended(attempt, code, cpu, rusage.ru_maxrss * 1024, monotonic())
+                # Its maximum may be that of its dead spawner.
+                self._on_ended(attempt, code, cpu, None, monotonic())
 
     def _settle(self, attempt: SupervisedAttempt) -> None:
         """Send the exit event of an attempt, once none of its processes is left."""

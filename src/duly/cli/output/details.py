@@ -66,11 +66,10 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     if task["started_at"]:
         yield "ran", format_span(task["started_at"], task["finished_at"] or now.isoformat())
     if usage := task["usage"]:
-        yield (
-            "used",
-            f"{usage['cpu_seconds']:.1f} s of CPU time, peak memory "
-            f"{format_memory(usage['peak_memory_mb'])}",
-        )
+        used = f"{usage['cpu_seconds']:.1f} s of CPU time"
+        if (peak := usage["peak_memory_mb"]) is not None:
+            used += f", peak memory {format_memory(peak)}"
+        yield "used", used
     yield "tier", task["tier"] or ""
     yield "resources", format_resources(task["resources"])
     yield "category", task.get("category") or ""

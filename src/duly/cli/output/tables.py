@@ -24,6 +24,7 @@ from duly.client.shapes.task_shapes import (
     Server,
     Task,
     TenantTasks,
+    Usage,
     UsageReport,
     UsageRow,
 )
@@ -130,6 +131,11 @@ def _task_row(task: Task, now: datetime) -> Sequence[str]:
     )
 
 
+def _peak_memory(usage: Usage | None) -> str:
+    peak = usage and usage["peak_memory_mb"]
+    return "" if peak is None else format_memory(peak)
+
+
 def print_attempts(attempts: Iterable[Attempt], now: datetime) -> None:
     """Print a list of attempts."""
     print_table(
@@ -166,7 +172,7 @@ def _attempt_row(attempt: Attempt, now: datetime) -> Sequence[str]:
         format_age(attempt["started_at"], now),
         format_span(attempt["started_at"], end) if attempt["started_at"] else "",
         f"{usage['cpu_seconds']:.1f} s" if usage else "",
-        format_memory(usage["peak_memory_mb"]) if usage else "",
+        _peak_memory(usage),
         reason_message(attempt),
     )
 

@@ -193,7 +193,7 @@ class Usage(TypedDict):
     """The resources that an attempt used."""
 
     cpu_seconds: float
-    peak_memory_mb: float
+    peak_memory_mb: float | None
     wall_seconds: float
 
 

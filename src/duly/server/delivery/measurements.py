@@ -11,6 +11,7 @@ from duly.server.delivery.report_sanitizer import (
     MAX_DURATION_SECONDS,
     MAX_USAGE,
     clamp,
+    clamp_optional,
     is_valid_ref,
 )
 from duly.store.attempts import measurements
@@ -40,6 +41,6 @@ def _sanitize(message: MeasuredUsage) -> Measurement:
         ref.attempt,
         ref.token,
         clamp(message.ran, MAX_DURATION_SECONDS),
-        None if cpu is None else clamp(cpu, MAX_USAGE),
-        None if memory is None else clamp(memory, MAX_USAGE),
+        clamp_optional(cpu, MAX_USAGE),
+        clamp_optional(memory, MAX_USAGE),
     )

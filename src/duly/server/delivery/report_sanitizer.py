@@ -49,7 +49,7 @@ def _is_clean(report: wire.AttemptReport) -> bool:
         and (report.ran is None or 0 <= report.ran <= MAX_DURATION_SECONDS)
         and 0 <= report.ended_ago <= MAX_DURATION_SECONDS
         and 0 <= usage.cpu_seconds <= MAX_USAGE
-        and 0 <= usage.peak_memory_mb <= MAX_USAGE
+        and (usage.peak_memory_mb is None or 0 <= usage.peak_memory_mb <= MAX_USAGE)
         and 0 <= usage.wall_seconds <= MAX_USAGE
         and len(report.tail) <= wire.MAX_LOG_TAIL_BYTES
         and 0 <= report.log_size <= MAX_INT8
@@ -64,9 +64,14 @@ def is_valid_ref(ref: wire.AttemptRef) -> bool:
 def _clamp_usage(usage: Usage) -> Usage:
     return Usage(
         cpu_seconds=clamp(usage.cpu_seconds, MAX_USAGE),
-        peak_memory_mb=clamp(usage.peak_memory_mb, MAX_USAGE),
+        peak_memory_mb=clamp_optional(usage.peak_memory_mb, MAX_USAGE),
         wall_seconds=clamp(usage.wall_seconds, MAX_USAGE),
     )
+
+
+def clamp_optional(value: float | None, maximum: float) -> float | None:
+    """Return the nearest value from 0 to `maximum`, or None."""
+    return None if value is None else clamp(value, maximum)
 
 
 def clamp(value: float, maximum: float) -> float:

@@ -323,7 +323,7 @@ def _last_measured(held: LockedAttempt, at: datetime) -> tuple[float | None, Usa
     if held.running_since is None:
         return None, None
     ran = max(0.0, (at - held.running_since).total_seconds())
-    if held.cpu_seconds is None or held.peak_memory_mb is None:
+    if held.cpu_seconds is None:
         return ran, None
     return ran, Usage(held.cpu_seconds, held.peak_memory_mb, ran)
 

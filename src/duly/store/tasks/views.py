@@ -312,11 +312,13 @@ def attempt_fields(row: asyncpg.Record) -> dict[str, Any]:
 
 
 def _usage(fields: dict[str, Any]) -> Usage | None:
-    measured = [fields.pop(name) for name in ("cpu_seconds", "peak_memory_mb", "wall_seconds")]
-    if None in measured:
+    cpu, peak, wall = (
+        fields.pop(name) for name in ("cpu_seconds", "peak_memory_mb", "wall_seconds")
+    )
+    if cpu is None or wall is None:
         return None
     # Stored as four-byte floats; only three digits were measured.
-    return Usage(*(round(value, 3) for value in measured))
+    return Usage(round(cpu, 3), None if peak is None else round(peak, 3), round(wall, 3))
 
 
 def _reason(value: Any) -> Reason | None:
