@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from tests.cli.test_main import run
-from tests.sim.test_workload_file import SMALL
+from tests.sim.workloads.test_workload_file import SMALL
 
 
 @pytest.fixture

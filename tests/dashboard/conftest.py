@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.dashboard.link import NAME, LinkFile
+from duly.dashboard.login.link import NAME, LinkFile
 
 ROOT = Path(__file__).parents[2]
 THROWAWAY = runpy.run_path(str(ROOT / "scripts" / "throwaway.py"))

@@ -5,7 +5,7 @@ from datetime import timedelta
 import duly
 from duly import clock
 from duly.dashboard.feed import Feed
-from duly.dashboard.visitor import ADMINISTRATOR, Visitor
+from duly.dashboard.login.visitor import ADMINISTRATOR, Visitor
 
 LATER = {"command": ["true"], "run_at": "2100-01-01T00:00:00Z"}
 INTERVAL = timedelta(seconds=2)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.model.queue import Queue
+from duly.model.queues.queue import Queue
 from duly.model.task import Outcome
 from duly.model.tenant import Plan
 from duly.model.usage import Amounts, Rates, Urgency

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from duly.config import SchedulingSettings
 from duly.model.node import Offer
-from duly.model.peak import NO_PEAK, PeakState
-from duly.model.queue import Queue, QueueDefinition, QueueDefinitions
+from duly.model.queues.peak import NO_PEAK, PeakState
+from duly.model.queues.queue import Queue, QueueDefinition, QueueDefinitions
 from duly.model.resources import Resources
 from duly.model.shape import Shape
-from duly.policy.peak import Load, Postponement, next_peak
-from duly.policy.queue_room import QueueRoom
+from duly.policy.budget.peak import Load, Postponement, next_peak
+from duly.policy.budget.queue_room import QueueRoom
 from duly.policy.queueing import Order, queue_of, rank, window
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

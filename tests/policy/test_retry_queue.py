@@ -4,7 +4,7 @@ from datetime import UTC, datetime, time
 
 import pytest
 
-from duly.model.queue import OpeningHours, QueueDefinition, QueueDefinitions
+from duly.model.queues.queue import OpeningHours, QueueDefinition, QueueDefinitions
 from duly.policy.retry_queue import queue_of_retry
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 from duly.config import LeaseSettings, SchedulingSettings
 from duly.model.resources import Resources
-from duly.sim.arrivals import StreamArrivals
-from duly.sim.distributions import Constant
 from duly.sim.simulation import Simulation
-from duly.sim.workload import NodeGroup, Stream, TaskClass, TenantLoad, Workload
+from duly.sim.workloads.arrivals import StreamArrivals
+from duly.sim.workloads.distributions import Constant
+from duly.sim.workloads.workload import NodeGroup, Stream, TaskClass, TenantLoad, Workload
 
 SLOT = Resources(cpu_milli=1000)
 

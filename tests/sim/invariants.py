@@ -1,6 +1,6 @@
 """What must hold after every event of a simulation, computed without the policies."""
 
-from duly.model.queue import Queue
+from duly.model.queues.queue import Queue
 from duly.model.resources import KINDS, NO_RESOURCES
 from duly.sim.task import instant
 

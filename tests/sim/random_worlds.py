@@ -4,9 +4,9 @@ from datetime import timedelta
 from random import Random
 
 from duly.config import SchedulingSettings
-from duly.model.queue import Queue
+from duly.model.queues.queue import Queue
 from duly.model.resources import Resources
-from duly.sim.distributions import Constant, Exponential, Uniform
+from duly.sim.workloads.distributions import Constant, Exponential, Uniform
 from tests.sim.builders import burst, nodes, rate, run, task_class, tenant, workload
 from tests.sim.invariants import Invariants, Violation, check_end
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from duly.model.peak import NO_PEAK
+from duly.model.queues.peak import NO_PEAK
 from duly.model.resources import Resources
 from duly.policy import placement, queueing
-from duly.policy.peak import next_peak
-from duly.policy.shares import PoolShares, TenantShare
+from duly.policy.budget.peak import next_peak
+from duly.policy.fairness.shares import PoolShares, TenantShare
 from duly.sim import scheduler
 from duly.sim.scheduler import FairTurns
 from tests.sim.builders import burst, nodes, run, task_class, tenant, workload

@@ -3,12 +3,12 @@
 import pytest
 
 from duly.config import SchedulingSettings
-from duly.model.queue import Queue
+from duly.model.queues.queue import Queue
 from duly.model.resources import TIERS, Resources
-from duly.sim.distributions import Constant, Exponential, Uniform
 from duly.sim.report import jain, percentile, shares_over_time
 from duly.sim.task import instant
-from duly.sim.workload import DAY, NodeGroup
+from duly.sim.workloads.distributions import Constant, Exponential, Uniform
+from duly.sim.workloads.workload import DAY, NodeGroup
 from tests.sim.builders import SLOT, burst, nodes, rate, run, task_class, tenant, workload
 
 VARIED = Uniform(1.0, 3.0)

@@ -15,7 +15,7 @@ import msgspec
 from duly.agent import events, state
 from duly.agent.supervision.outcome import REASONS_BY_INTENT, Conclusion
 from duly.model.task import Outcome, Status
-from duly.policy import firing
+from duly.policy.schedules import firing
 from duly.server.admission import submitter
 from duly.server.admission.submitter import Admitted, Submitter
 from duly.server.cluster.cluster_manager import ClusterManager

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.api.requests.rate_headers import rate_headers
+from duly.api.limits.rate_headers import rate_headers
 from duly.api.responses import as_json
 from duly.api.routes import MethodNotAllowed, components_of
 from duly.api.tasks.task_shapes import ErrorObject, ErrorResponse

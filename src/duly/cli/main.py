@@ -40,10 +40,12 @@ class CommandEntry:
 SECTIONS: dict[str, dict[str, CommandEntry]] = {
     "Submitting": {
         "run": CommandEntry(
-            "tasks.run:run", "Run a task: submit it, stream its output, exit with its exit code."
+            "tasks.submission.run:run",
+            "Run a task: submit it, stream its output, exit with its exit code.",
         ),
         "submit": CommandEntry(
-            "tasks.submit:submit", "Submit a task, or a manifest of tasks, and print its ID."
+            "tasks.submission.submit:submit",
+            "Submit a task, or a manifest of tasks, and print its ID.",
         ),
         "schedule": CommandEntry(
             "schedules.schedules:schedule",

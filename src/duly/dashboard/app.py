@@ -12,11 +12,11 @@ from functools import partial
 
 import uvicorn
 
-from duly.dashboard.access import SESSION, Gate
-from duly.dashboard.authentication import Authenticator
+from duly.dashboard.login.access import SESSION, Gate
+from duly.dashboard.login.authentication import Authenticator
+from duly.dashboard.login.responses import App
+from duly.dashboard.login.sessions import INTERVAL, Sessions
 from duly.dashboard.options import PagesOptions
-from duly.dashboard.responses import App
-from duly.dashboard.sessions import INTERVAL, Sessions
 from duly.http.connection_limits import LimitedHttpProtocol
 from duly.http.server import HttpServer
 

@@ -17,8 +17,8 @@ from duly.client.aio import AsyncClient
 from duly.client.shapes.account_shapes import Tenant
 from duly.client.shapes.task_shapes import FINAL_STATUSES, Node, Task, TaskFilter
 from duly.dashboard import view
+from duly.dashboard.login.visitor import Visitor
 from duly.dashboard.view import Snapshot, TenantOption
-from duly.dashboard.visitor import Visitor
 from duly.errors import DulyError, Unauthenticated
 
 MAX_TASKS = 50

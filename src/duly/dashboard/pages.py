@@ -12,9 +12,9 @@ from nicegui import ui
 from duly.client.shapes.task_shapes import Task
 from duly.dashboard import view
 from duly.dashboard.feed import problem
-from duly.dashboard.login_page import form_url
+from duly.dashboard.login.login_page import form_url
+from duly.dashboard.login.sessions import Session
 from duly.dashboard.panels import draw_details, draw_node, text
-from duly.dashboard.sessions import Session
 from duly.dashboard.task_table import TaskTable
 from duly.dashboard.tenant_select import TenantSelect
 from duly.dashboard.view import NodeView, Snapshot

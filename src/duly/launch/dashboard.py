@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from duly.dashboard.link import NAME, LinkFile
+from duly.dashboard.login.link import NAME, LinkFile
 from duly.dashboard.options import Link, PagesOptions
 from duly.launch.event_loop import run
 from duly.launch.local.child_process import ChildProcess, receive, report_started

@@ -12,8 +12,8 @@ from uuid import UUID
 import uvicorn
 
 from duly.api.app import SECURITY_HEADERS, create_app
-from duly.api.requests.load_shedding import LoadShedder
-from duly.api.requests.rate_gate import RateGate
+from duly.api.limits.load_shedding import LoadShedder
+from duly.api.limits.rate_gate import RateGate
 from duly.config import Settings
 from duly.errors import ConfigError, Unavailable
 from duly.http.early_refusal import GatedHttpProtocol

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from duly.config import Settings
-from duly.dashboard.link import NAME
+from duly.dashboard.login.link import NAME
 from duly.errors import ConfigError
 from duly.launch.dashboard import Pages
 from duly.launch.database import (

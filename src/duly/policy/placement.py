@@ -15,7 +15,7 @@ No tenant gets more than one hold, and no more than a quarter of the nodes that 
 keep room. Holds are recomputed every round; a node with a hold does not fill up further, and so
 stays the nearest.
 
-At peak, some nodes keep headroom for urgent tasks (`duly.policy.headroom`).
+At peak, some nodes keep headroom for urgent tasks (`duly.policy.budget.headroom`).
 """
 
 import math
@@ -28,7 +28,7 @@ import msgspec
 from duly.model.node import NodeProfile, Offer
 from duly.model.resources import Resources, format_amount
 from duly.model.shape import Shape
-from duly.policy.headroom import NO_HEADROOM, withhold
+from duly.policy.budget.headroom import NO_HEADROOM, withhold
 
 NODES_PER_HOLD = 4
 """One of so many nodes may keep room for a task that fits nowhere yet."""

@@ -14,7 +14,7 @@ from datetime import timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 
-from duly.model.queue import Queue
+from duly.model.queues.queue import Queue
 from duly.model.task import Outcome
 from duly.model.usage import Amounts, Rates, Tariff, TariffBand, Urgency
 

@@ -4,11 +4,11 @@ First by queue: tasks submitted as `urgent`, tasks whose slack has nearly run ou
 level of the queue: occurrences of schedules, everything else, and `off_peak` tasks, with
 administrators' queues between them. A task moves up when its slack runs out, whatever its queue.
 The slack limit is the same for all tasks, so the earliest start_by goes first among those that
-moved up as well. Whether a queue may start tasks at all, `duly.policy.queue_room` decides.
+moved up as well. Whether a queue may start tasks at all, `duly.policy.budget.queue_room` decides.
 
 Within a queue tasks are ranked by earliest start_by (to the second), higher priority, longer
 remaining path in their graph, shorter expected run time (or cap, if none is known), lower id. This
-is the order within a tenant; between tenants, `duly.policy.turns` decides.
+is the order within a tenant; between tenants, `duly.policy.fairness.turns` decides.
 
 Decision: docs/adr/0024-queue-in-shape.md.
 """
@@ -19,12 +19,12 @@ from itertools import islice
 from math import inf
 from typing import Protocol, TypeVar
 
-from duly.model.queue import BUILT_IN_QUEUES, URGENT_LEVEL, Queue, QueueDefinitions
+from duly.model.queues.queue import BUILT_IN_QUEUES, URGENT_LEVEL, Queue, QueueDefinitions
 from duly.model.resources import Resources
 from duly.model.shape import Shape
-from duly.policy.limits import Budget
-from duly.policy.peak import Postponement
-from duly.policy.queue_room import UNLIMITED_ROOM, QueueRoom
+from duly.policy.budget.limits import Budget
+from duly.policy.budget.peak import Postponement
+from duly.policy.budget.queue_room import UNLIMITED_ROOM, QueueRoom
 
 OUT_OF_SLACK_PRECEDENCE = URGENT_LEVEL + 1
 """Tasks that must start soon come after those submitted, and billed, as urgent."""

@@ -8,8 +8,8 @@ share, which it would escape by failing. It enters only queues that its plan inc
 from collections.abc import Collection
 from datetime import datetime
 
-from duly.model.queue import Queue, QueueDefinition, QueueDefinitions
-from duly.policy.queue_room import may_start
+from duly.model.queues.queue import Queue, QueueDefinition, QueueDefinitions
+from duly.policy.budget.queue_room import may_start
 
 FOR_EVERYONE = (Queue.PERIODIC, Queue.DELAYABLE)
 """The queues that no task requests, and so no plan excludes."""

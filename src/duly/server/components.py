@@ -48,10 +48,10 @@ from duly.server.recurrence.occurrences import Occurrences
 from duly.server.recurrence.schedules import Schedules
 from duly.server.recurrence.timekeeper import Timekeeper
 from duly.server.scheduling.leader_nudge import LeaderNudge
-from duly.server.scheduling.prioritizer import Prioritizer
 from duly.server.scheduling.reservations import Reservations
 from duly.server.scheduling.resource_manager import ResourceManager
 from duly.server.scheduling.run_times import RunTimes, learn
+from duly.server.scheduling.subqueues.prioritizer import Prioritizer
 from duly.server.scheduling.unplaceable import Unplaceable
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service

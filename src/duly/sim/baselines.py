@@ -7,12 +7,12 @@ from itertools import islice
 from typing import Any
 
 from duly.model.resources import Resources
-from duly.policy.headroom import NO_HEADROOM
+from duly.policy.budget.headroom import NO_HEADROOM
+from duly.policy.fairness.turns import Turn
 from duly.policy.queueing import Order
-from duly.policy.turns import Turn
 from duly.sim.subqueues import SortKey, SubqueueKey
 from duly.sim.task import SimTask
-from duly.sim.workload import Workload
+from duly.sim.workloads.workload import Workload
 
 
 def arrival(task: SimTask) -> tuple[Any, ...]:

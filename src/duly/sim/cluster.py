@@ -15,10 +15,10 @@ import msgspec
 from duly.model.node import Offer
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Shape
-from duly.policy import headroom
-from duly.policy.shares import PoolKey, pool_key
+from duly.policy.budget import headroom
+from duly.policy.fairness.shares import PoolKey, pool_key
 from duly.sim.task import SimTask
-from duly.sim.workload import NodeGroup
+from duly.sim.workloads.workload import NodeGroup
 
 Counts = dict[tuple[int, int], int]
 """Running tasks by tenant and shape."""

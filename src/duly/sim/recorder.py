@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterator
 
 from duly.sim.task import SimTask
-from duly.sim.workload import Workload
+from duly.sim.workloads.workload import Workload
 
 MIN_INTERVAL = 1.0
 MAX_INTERVAL = 60.0

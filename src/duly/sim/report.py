@@ -9,7 +9,7 @@ import msgspec
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.sim.recorder import Recorder
 from duly.sim.simulation import Simulation
-from duly.sim.workload import Workload
+from duly.sim.workloads.workload import Workload
 
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 JAIN_WINDOW = 60.0

@@ -3,12 +3,12 @@
 import time
 from pathlib import Path
 
-from duly.sim.fleet_options import FleetOptions
 from duly.sim.report import Report, make_report
 from duly.sim.simulation import Progress, Simulation
-from duly.sim.swf import is_trace, read_trace
-from duly.sim.workload import Workload
-from duly.sim.workload_file import read_workload
+from duly.sim.workloads.fleet_options import FleetOptions
+from duly.sim.workloads.swf import is_trace, read_trace
+from duly.sim.workloads.workload import Workload
+from duly.sim.workloads.workload_file import read_workload
 
 
 def load(file: Path, options: FleetOptions) -> Workload:

@@ -10,15 +10,14 @@ from datetime import datetime
 from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
-from duly.model.peak import NO_PEAK
+from duly.model.queues.peak import NO_PEAK
 from duly.model.resources import Resources
-from duly.policy import placement, queueing, turns
-from duly.policy.headroom import NO_HEADROOM, SLOT
-from duly.policy.peak import Load, Postponement, next_peak
-from duly.policy.placement import Ask
-from duly.policy.queueing import Order, rank
-from duly.policy.recent_use import RecentUse
-from duly.policy.shares import (
+from duly.policy import placement, queueing
+from duly.policy.budget.headroom import NO_HEADROOM, SLOT
+from duly.policy.budget.peak import Load, Postponement, next_peak
+from duly.policy.fairness import turns
+from duly.policy.fairness.recent_use import RecentUse
+from duly.policy.fairness.shares import (
     SHARED_KINDS,
     Competitors,
     Pool,
@@ -29,11 +28,13 @@ from duly.policy.shares import (
     has_special_kinds,
     pool_key,
 )
-from duly.policy.turns import Shares, Turn
+from duly.policy.fairness.turns import Shares, Turn
+from duly.policy.placement import Ask
+from duly.policy.queueing import Order, rank
 from duly.sim.cluster import Cluster
 from duly.sim.subqueues import SortKey, SubqueueKey, Waiting
 from duly.sim.task import SimTask, instant
-from duly.sim.workload import Workload
+from duly.sim.workloads.workload import Workload
 
 MAX_HOLD_CANDIDATES = 30
 
@@ -236,7 +237,7 @@ class Scheduler:
 
 
 class FairTurns:
-    """Duly's own policy: fair shares by weight, urgency within them (`policy/turns.py`)."""
+    """Duly's own policy: fair shares by weight, then urgency (`policy/fairness/turns.py`)."""
 
     key: SortKey = staticmethod(rank)
 

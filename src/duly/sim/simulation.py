@@ -23,7 +23,7 @@ from duly.sim.run_times import RunTimes
 from duly.sim.scheduler import FairTurns, Round, Scheduler, TurnPolicy
 from duly.sim.subqueues import SubqueueKey, Waiting
 from duly.sim.task import EPOCH, SimTask, instant, second
-from duly.sim.workload import Workload
+from duly.sim.workloads.workload import Workload
 from duly.sim.world import World
 
 POLICIES = ("duly", *BASELINES)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from duly.model.queue import Queue
+from duly.model.queues.queue import Queue
 from duly.model.shape import Shape
-from duly.policy.shares import PoolKey, pool_key
+from duly.policy.fairness.shares import PoolKey, pool_key
 from duly.sim.task import SimTask
 
 SubqueueKey = tuple[int, int]

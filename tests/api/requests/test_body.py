@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from duly.api.requests import body, slow_bodies
+from duly.api.limits import slow_bodies
+from duly.api.requests import body
 from duly.errors import Malformed, TooLarge
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from duly.errors import Invalid
-from duly.model.queue import Queue
+from duly.model.queues.queue import Queue
 from duly.model.requests.allowance import allowed_tiers
 from duly.model.requests.task_request import TaskRequest, complete, replayed, revise
 from duly.model.resources import TIERS, Resources

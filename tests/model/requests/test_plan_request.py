@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from duly.duration import MAX_DURATION
 from duly.errors import Invalid
-from duly.model.queue import REQUESTABLE
+from duly.model.queues.queue import REQUESTABLE
 from duly.model.requests.plan_request import PlanRequest, change_plan, plan_from
 from duly.model.tenant import Plan
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from duly.errors import Invalid
-from duly.model.queue import BUILT_IN_QUEUES, OpeningHours, QueueDefinition
+from duly.model.queues.queue import BUILT_IN_QUEUES, OpeningHours, QueueDefinition
 from duly.model.requests.queue_request import QueueRequest, change_queue, queue_from
 
 BULK = QueueDefinition(name="bulk", level=50)

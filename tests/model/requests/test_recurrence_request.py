@@ -3,7 +3,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from duly.errors import Invalid
-from duly.model.recurrence import (
+from duly.model.requests.recurrence_request import RecurrenceRequest, parse_recurrence
+from duly.model.schedules.recurrence import (
     Calendar,
     FixedInterval,
     OneTime,
@@ -11,7 +12,6 @@ from duly.model.recurrence import (
     ShortMonth,
     TimesOfDay,
 )
-from duly.model.requests.recurrence_request import RecurrenceRequest, parse_recurrence
 
 NOW = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
 START = datetime(2027, 1, 1, tzinfo=UTC)

@@ -1,7 +1,7 @@
 from datetime import UTC, datetime, timedelta
 
-from duly.model.downstream import Downstream
 from duly.model.node import Offer
+from duly.model.queues.downstream import Downstream
 from duly.model.resources import Resources
 from duly.model.task import Reason, Status
 from duly.policy.explanation.explain import explain

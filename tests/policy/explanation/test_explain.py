@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from duly.model.limits import Limits
 from duly.model.node import Offer
-from duly.model.peak import PeakState
-from duly.model.queue import Queue
+from duly.model.queues.peak import PeakState
+from duly.model.queues.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import Reason, Status
+from duly.policy.budget.limits import KeyUsage, TenantUsage, blocking_limit
 from duly.policy.explanation.explain import explain
 from duly.policy.explanation.facts import Facts
-from duly.policy.limits import KeyUsage, TenantUsage, blocking_limit
 from duly.policy.placement import fits
 
 NOW = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, time
 from msgspec.structs import replace
 
 from duly.model.node import Offer
-from duly.model.queue import OpeningHours, Queue, QueueDefinition
+from duly.model.queues.queue import OpeningHours, Queue, QueueDefinition
 from duly.model.resources import Resources
 from duly.model.task import Status
 from duly.policy.explanation.explain import explain

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.model.pause import PauseCause
+from duly.model.queues.pause import PauseCause
 from duly.model.task import Outcome
 from duly.store.maintenance import repairs
 from duly.store.tasks import graph_operations

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from duly.config import SchedulingSettings, Settings
-from duly.model.queue import OpeningHours, Queue, QueueDefinition
-from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
+from duly.model.queues.queue import OpeningHours, Queue, QueueDefinition
+from duly.server.scheduling.subqueues.ready_queues import UNKNOWN_START_BY
 from tests.server.books import amounts_told, recount
 from tests.server.lab import between_placing_and_leasing, seconds
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from duly.model.resources import NO_RESOURCES, Resources
-from duly.policy.limits import amount
+from duly.policy.budget.limits import amount
 from tests.torture.database_dump import TenantRow
 from tests.torture.evidence import Evidence, Violation
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from duly.errors import DulyError, Invalid, Malformed
-from duly.model.downstream import MAX_RETRY_AFTER_SECONDS
 from duly.model.progress import Progress, check_progress
+from duly.model.queues.downstream import MAX_RETRY_AFTER_SECONDS
 from duly.model.wording import either
 from duly.wire import Throttled
 

@@ -16,7 +16,7 @@ from duly.api.routes import Parameter, components_of, credential_of, route
 from duly.api.tasks.task_shapes import Page
 from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.errors import Forbidden
-from duly.model.downstream import format_rate
+from duly.model.queues.downstream import format_rate
 from duly.model.requests.downstream_request import DownstreamRequest
 from duly.model.tenant import Credential, Scope
 from duly.store.accounts import downstreams

@@ -5,9 +5,9 @@ from starlette.responses import Response
 
 from duly.api.accounts import plan_shapes
 from duly.api.auth import Access
+from duly.api.limits.rate_headers import add_headers, bucket_headers
 from duly.api.requests.lookups import cross_tenant_connection
 from duly.api.requests.query import query_of
-from duly.api.requests.rate_headers import add_headers, bucket_headers
 from duly.api.responses import as_json
 from duly.api.routes import components_of, credential_of, route
 from duly.store.attempts import limits

@@ -7,7 +7,7 @@ from datetime import timedelta
 from prometheus_client import CollectorRegistry, Gauge
 
 from duly.model.node import NodeStatus
-from duly.model.queue import QueueDefinitions
+from duly.model.queues.queue import QueueDefinitions
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.policy.queueing import queue_of
 from duly.store.fleet.overview import NodeView

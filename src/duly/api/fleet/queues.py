@@ -17,7 +17,7 @@ from duly.api.responses import as_json, no_content
 from duly.api.routes import components_of, credential_of, route
 from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.errors import Invalid
-from duly.model.queue import QueueDefinition
+from duly.model.queues.queue import QueueDefinition
 from duly.model.requests.queue_request import QueueChange, QueueRequest, queue_from
 from duly.store.fleet import queues
 from duly.store.fleet.queues import NO_FIGURES, QueueFigures

@@ -1,6 +1,6 @@
-"""Request handling shared by all routes: load shedding, rate limiting, decoding, lookups.
+"""Request handling shared by all routes: decoding, parameters, lookups.
 
-A request passes `rate_gate.py` and `load_shedding.py` before its body is read; then `body.py`,
-`batch_decoding.py` and `query.py` decode it within limits, and `lookups.py` lends the handler a
-database connection restricted to the caller's tenant. Start with `load_shedding.py`.
+A request that `duly.api.limits` lets pass is decoded within limits by `body.py`,
+`batch_decoding.py` and `query.py`, and `lookups.py` lends the handler a database connection
+restricted to the caller's tenant. Start with `body.py`.
 """

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from duly.api.limits.decoding_limit import SINGLE_REQUEST_LIMIT
 from duly.api.requests.body import check_json, decode, translate_validation_error
-from duly.api.requests.decoding_limit import SINGLE_REQUEST_LIMIT
 from duly.config import RequestSettings
 from duly.errors import Invalid, Malformed, TooLarge
 from duly.model.graph import check_dependency_count

@@ -16,8 +16,8 @@ from starlette.types import Scope
 
 from duly import clock
 from duly.api.auth import guard
-from duly.api.requests.decoding_limit import SINGLE_REQUEST_LIMIT, DecodingLimit
-from duly.api.requests.slow_bodies import BodyTimeout
+from duly.api.limits.decoding_limit import SINGLE_REQUEST_LIMIT, DecodingLimit
+from duly.api.limits.slow_bodies import BodyTimeout
 from duly.api.routes import components_of
 from duly.errors import Invalid, Malformed, TooLarge
 from duly.http.connection_limits import BODY_IS_COMPLETE

@@ -5,7 +5,7 @@ import msgspec
 from duly.model.shape import Shape
 from duly.policy.explanation.competition import Competition
 from duly.policy.explanation.facts import Facts
-from duly.policy.turns import user_of
+from duly.policy.fairness.turns import user_of
 from duly.server.scheduling.standings import ASKED_SHAPE, Standings, read_standings
 from duly.store.database import Connection
 from duly.store.tasks import subqueues

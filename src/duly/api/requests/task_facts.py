@@ -6,22 +6,22 @@ from datetime import datetime, timedelta
 import msgspec
 
 from duly.config import SchedulingSettings
-from duly.model.downstream import Downstream
 from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import AbsentNode, NodeProfile, Offer
-from duly.model.pause import Pause
-from duly.model.peak import PeakState
-from duly.model.queue import QueueDefinitions
+from duly.model.queues.downstream import Downstream
+from duly.model.queues.pause import Pause
+from duly.model.queues.peak import PeakState
+from duly.model.queues.queue import QueueDefinitions
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Shape
 from duly.model.task import Reason, Status
 from duly.policy import placement
+from duly.policy.budget.limits import NO_KEY_USAGE, KeyUsage, TenantUsage
+from duly.policy.budget.queue_room import held_by_queue
 from duly.policy.explanation.explain import explain
 from duly.policy.explanation.facts import Facts
 from duly.policy.explanation.overdue import add_overdue
 from duly.policy.explanation.waiting import limit_in_the_way
-from duly.policy.limits import NO_KEY_USAGE, KeyUsage, TenantUsage
-from duly.policy.queue_room import held_by_queue
 from duly.policy.queueing import queue_of
 from duly.server.scheduling.downstream_limits import Owner, count_running
 from duly.server.scheduling.limits_cache import count_usage

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from duly.model.recurrence import FixedInterval, OneTime, RecurrenceKind
 from duly.model.requests.call_request import call_of_fields
+from duly.model.schedules.recurrence import FixedInterval, OneTime, RecurrenceKind
 from duly.model.task import Reason
 from duly.store.tasks.schedules import Occurrence, StoredSchedule
 

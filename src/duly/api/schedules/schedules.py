@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duly.api.auth import Access
+from duly.api.limits.decoding_limit import SCHEDULE_GRAPH_LIMIT
+from duly.api.limits.rate_headers import with_rate_headers
 from duly.api.requests.body import decode, read_json_body
-from duly.api.requests.decoding_limit import SCHEDULE_GRAPH_LIMIT
 from duly.api.requests.lookups import not_found, tenant_connection
 from duly.api.requests.names import schedule_id_of
 from duly.api.requests.query import Query, encode_cursor, query_of
-from duly.api.requests.rate_headers import with_rate_headers
 from duly.api.responses import as_json, no_content
 from duly.api.routes import Parameter, components_of, credential_of, route
 from duly.api.schedules.schedule_shapes import Schedule, Times, schedule
@@ -24,7 +24,6 @@ from duly.api.tasks.graphs import GraphIds
 from duly.api.tasks.tasks import FIELDS_DECODER, PAGE_PARAMETERS, task_response
 from duly.duration import parse_time
 from duly.errors import Invalid
-from duly.model.recurrence import Recurrence
 from duly.model.requests.graph_request import GraphRequest
 from duly.model.requests.recurrence_request import RecurrenceRequest, parse_recurrence
 from duly.model.requests.schedule_request import (
@@ -36,7 +35,8 @@ from duly.model.requests.schedule_request import (
     schedule_template,
 )
 from duly.model.requests.task_request import TaskRequest
-from duly.policy.recurrence import fire_times
+from duly.model.schedules.recurrence import Recurrence
+from duly.policy.schedules.recurrence import fire_times
 from duly.server.recurrence import templates
 from duly.server.recurrence.schedule_changes import first_fire_time
 from duly.store import database

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duly.api.auth import Access, may_submit
+from duly.api.limits.downloads import Download
 from duly.api.requests.body import content_length, stream_body
-from duly.api.requests.downloads import Download
 from duly.api.requests.lookups import tenant_connection
 from duly.api.requests.query import encode_cursor, query_of
 from duly.api.responses import as_json, no_content

@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duly.api.auth import Access
+from duly.api.limits.rate_headers import with_rate_headers
 from duly.api.requests.batch_decoding import read_graph
 from duly.api.requests.body import claim_memory, read_body
 from duly.api.requests.lookups import id_of, not_found, read_task, tenant_connection
 from duly.api.requests.names import graph_id_of
 from duly.api.requests.query import query_of
-from duly.api.requests.rate_headers import with_rate_headers
 from duly.api.responses import as_json
 from duly.api.routes import components_of, credential_of, route
 from duly.api.tasks.task_shapes import dependencies

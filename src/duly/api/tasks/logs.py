@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from starlette.requests import Request
 
 from duly.api.auth import Access, guard
+from duly.api.limits.downloads import Download
 from duly.api.requests.disconnects import break_off
-from duly.api.requests.downloads import Download
 from duly.api.requests.lookups import id_of, not_found, tenant_connection
 from duly.api.requests.query import query_of
 from duly.api.routes import Parameter, components_of, credential_of, route

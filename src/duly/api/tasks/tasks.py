@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from duly import clock
 from duly.api.auth import Access, guard
+from duly.api.limits.rate_headers import with_rate_headers
 from duly.api.requests.batch_decoding import Batch, read_batch
 from duly.api.requests.body import claim_memory, decode, read_body, read_json_body
 from duly.api.requests.disconnects import while_connected
@@ -20,7 +21,6 @@ from duly.api.requests.lookups import (
     tenant_connection,
 )
 from duly.api.requests.query import query_of
-from duly.api.requests.rate_headers import with_rate_headers
 from duly.api.requests.tenant_selection import TenantPage
 from duly.api.responses import JSON_MEDIA_TYPE, as_json
 from duly.api.routes import Parameter, components_of, credential_of, route

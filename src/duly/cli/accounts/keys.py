@@ -20,7 +20,7 @@ from duly.cli.output.pages import CursorFlag, LimitFlag
 from duly.cli.output.printing import Output, OutputFlag, print_value
 from duly.cli.output.text import clean, format_moment, now
 from duly.cli.tasks.flags import ExpiresFlag
-from duly.cli.tasks.request import parse_expires
+from duly.cli.tasks.submission.request import parse_expires
 from duly.client.shapes.account_shapes import Key, KeyChange
 
 key = typer.Typer(

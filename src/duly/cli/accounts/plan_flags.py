@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from typer import BadParameter, Option
 
 from duly.cli.tasks.flags import with_flags
-from duly.cli.tasks.request import parse_pairs, parse_seconds
+from duly.cli.tasks.submission.request import parse_pairs, parse_seconds
 from duly.client.shapes.plan_shapes import PlanFields
 
 NO_LIMIT = "none"

@@ -10,7 +10,7 @@ from duly.cli.output.pages import CursorFlag, LimitFlag, print_next_cursor
 from duly.cli.output.printing import Output, OutputFlag, print_items, print_value
 from duly.cli.output.text import clean
 from duly.cli.tasks.flags import ResourceFlags, with_resource_flags
-from duly.cli.tasks.request import resource_fields
+from duly.cli.tasks.submission.request import resource_fields
 from duly.client.shapes.plan_shapes import Tier
 from duly.client.shapes.task_shapes import ResourceFields
 

@@ -90,7 +90,7 @@ def agent(
     It opens no port. Ctrl-C returns its tasks to their queue; a second Ctrl-C stops at once.
     """
     from duly.cli.fleet.node_flags import read_amounts, read_range, read_size
-    from duly.cli.tasks.request import parse_pairs
+    from duly.cli.tasks.submission.request import parse_pairs
     from duly.launch.agent import run_until_interrupted
     from duly.launch.event_loop import run
     from duly.launch.local.agent_process import AgentFlags

@@ -11,15 +11,15 @@ import msgspec
 from duly.cli.connect import connect, print_notice
 from duly.client.shapes.task_shapes import Page, Task
 from duly.client.sync import Client
-from duly.model.queue import Queue
+from duly.model.queues.queue import Queue
 from duly.model.requests.amounts import ResourcesRequest, apply_amounts
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Shape
 
 if TYPE_CHECKING:
-    from duly.sim.fleet_options import FleetOptions
-    from duly.sim.history import PastTask
-    from duly.sim.workload import NodeGroup, Workload
+    from duly.sim.workloads.fleet_options import FleetOptions
+    from duly.sim.workloads.history import PastTask
+    from duly.sim.workloads.workload import NodeGroup, Workload
 
 MAX_TASKS = 200_000
 """The newest tasks that are read: each takes about 10 µs of the server and 1 KiB here."""
@@ -38,7 +38,7 @@ class History(msgspec.Struct):
 
     def workload(self, options: "FleetOptions") -> "Workload":
         """Return the workload that the tasks make up on these nodes, changed by `options`."""
-        from duly.sim.history import make_workload
+        from duly.sim.workloads.history import make_workload
 
         return make_workload(f"last {self.since}", self.tasks, self.groups, self.weights, options)
 
@@ -55,7 +55,7 @@ def read_history(since: str) -> History:
 
 def _past_task(task: Task) -> "PastTask | None":
     """Return a task that has run; None if it never started."""
-    from duly.sim.history import PastTask
+    from duly.sim.workloads.history import PastTask
 
     if task["started_at"] is None or task["finished_at"] is None:
         return None
@@ -83,7 +83,7 @@ def _arrival(task: Task) -> float:
 
 
 def _node_groups(client: Client) -> "Iterator[NodeGroup]":
-    from duly.sim.workload import NodeGroup
+    from duly.sim.workloads.workload import NodeGroup
 
     kinds = Counter(
         msgspec.json.encode((node["capacity"], node["labels"]), order="deterministic")

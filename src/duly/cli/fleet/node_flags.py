@@ -4,7 +4,7 @@ import re
 
 from typer import BadParameter
 
-from duly.cli.tasks.request import parse_pairs
+from duly.cli.tasks.submission.request import parse_pairs
 from duly.errors import Invalid
 from duly.model.requests.amounts import parse_size
 

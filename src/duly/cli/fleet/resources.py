@@ -9,7 +9,7 @@ from duly.cli.connect import connect, print_notice
 from duly.cli.output.printing import Output, OutputFlag, print_items, print_value
 from duly.cli.output.text import clean, now
 from duly.cli.tasks.flags import ExpiresFlag, ResourceFlags, with_resource_flags
-from duly.cli.tasks.request import parse_expires, resource_fields
+from duly.cli.tasks.submission.request import parse_expires, resource_fields
 from duly.cli.tasks.tasks import TenantFlag
 from duly.client.shapes.task_shapes import Allocation
 

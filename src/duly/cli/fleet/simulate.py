@@ -18,9 +18,9 @@ from duly.errors import ConfigError
 from duly.model.wording import either
 
 if TYPE_CHECKING:
-    from duly.sim.fleet_options import FleetOptions
     from duly.sim.report import Report
-    from duly.sim.workload import Workload
+    from duly.sim.workloads.fleet_options import FleetOptions
+    from duly.sim.workloads.workload import Workload
 
 MAX_TENANTS = 20
 """Tenants in the table; JSON has all of them."""
@@ -69,7 +69,7 @@ def simulate(
     The simulation runs the scheduler's own policies. Several policies or numbers of nodes are
     compared in a table with a row for each.
     """
-    from duly.sim.fleet_options import FleetOptions
+    from duly.sim.workloads.fleet_options import FleetOptions
 
     _check_source(workload, history)
     _check_choices(output, tenants)

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from duly.cli.manifests.document import Document, read_document
 from duly.cli.manifests.positions import Path
-from duly.cli.tasks.bundle import missing_program
-from duly.cli.tasks.request import is_local_file
+from duly.cli.tasks.submission.bundle import missing_program
+from duly.cli.tasks.submission.request import is_local_file
 from duly.client.shapes.task_shapes import TaskFields
 from duly.errors import Invalid, TooLarge
 

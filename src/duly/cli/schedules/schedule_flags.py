@@ -14,7 +14,7 @@ from typer import BadParameter, Option
 
 from duly.cli.local_timezone import local_timezone
 from duly.cli.tasks.flags import TaskFlags, with_flags
-from duly.cli.tasks.request import parse_seconds, task_fields
+from duly.cli.tasks.submission.request import parse_seconds, task_fields
 from duly.cli.tasks.times import is_duration, parse_instant
 from duly.cli.written_flags import as_written
 from duly.client.shapes.schedule_shapes import ScheduleFields

@@ -27,9 +27,9 @@ from duly.cli.schedules.schedule_flags import (
     with_schedule_flags,
     with_when_flags,
 )
-from duly.cli.tasks.bundle import add_bundle
-from duly.cli.tasks.request import require_payload
-from duly.cli.tasks.submit import Command
+from duly.cli.tasks.submission.bundle import add_bundle
+from duly.cli.tasks.submission.request import require_payload
+from duly.cli.tasks.submission.submit import Command
 from duly.cli.tasks.times import parse_instant
 from duly.client.shapes.schedule_shapes import Occurrence, Schedule, ScheduleChanges
 from duly.client.shapes.task_shapes import TaskFields

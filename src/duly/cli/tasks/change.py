@@ -11,11 +11,11 @@ from duly.cli.connect import connect, print_notice, task_or_last
 from duly.cli.graphs.graph_operations import GraphFlag, cancel_graph
 from duly.cli.output.printing import Output, OutputFlag, print_value
 from duly.cli.output.text import now
-from duly.cli.tasks.bundle import add_bundle
 from duly.cli.tasks.flags import TaskFlags, with_task_flags
 from duly.cli.tasks.for_each_task import UNCHANGED, ForEachTask, TaskIds
-from duly.cli.tasks.request import task_fields
-from duly.cli.tasks.surprises import tell_if_past
+from duly.cli.tasks.submission.bundle import add_bundle
+from duly.cli.tasks.submission.request import task_fields
+from duly.cli.tasks.submission.surprises import tell_if_past
 from duly.cli.tasks.tasks import (
     LabelFlag,
     NameFlag,

@@ -22,8 +22,8 @@ from duly.cli.output.printing import (
 from duly.cli.output.text import clean, localise_times, now
 from duly.cli.output.truncation import MAX_NOTICE_BYTES, tell_if_truncated
 from duly.cli.tasks.find_task import task_to_read, telling_graphs
-from duly.cli.tasks.request import parse_pairs, parse_seconds
-from duly.cli.tasks.submit import wait_for_all
+from duly.cli.tasks.submission.request import parse_pairs, parse_seconds
+from duly.cli.tasks.submission.submit import wait_for_all
 from duly.cli.tasks.times import parse_since
 from duly.cli.tasks.watch import watch_list
 from duly.client.shapes.task_shapes import Task, TaskFilter, TaskListFilter, TenantPage

@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from duly.dashboard.link import NAME, LinkFile
+from duly.dashboard.login.link import NAME, LinkFile
 from duly.errors import ConfigError
 from duly.launch.local.data_folder import is_claimed
 

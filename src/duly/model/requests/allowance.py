@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from duly.duration import format_duration, parse_duration
 from duly.errors import Invalid
-from duly.model.queue import REQUESTABLE, Queue
+from duly.model.queues.queue import REQUESTABLE, Queue
 from duly.model.resources import (
     KINDS,
     NO_RESOURCES,

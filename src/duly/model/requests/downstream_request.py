@@ -3,7 +3,7 @@
 import msgspec
 
 from duly.errors import Invalid
-from duly.model.downstream import MAX_CONCURRENCY, parse_rate
+from duly.model.queues.downstream import MAX_CONCURRENCY, parse_rate
 
 
 class DownstreamRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from duly.errors import Invalid
-from duly.model.queue import MAX_LEVEL, URGENT_LEVEL, OpeningHours, QueueDefinition
+from duly.model.queues.queue import MAX_LEVEL, URGENT_LEVEL, OpeningHours, QueueDefinition
 from duly.model.requests.plan_names import check_name
 from duly.model.requests.recurrence_request import check_zone
 

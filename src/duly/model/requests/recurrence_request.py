@@ -14,8 +14,8 @@ import msgspec
 
 from duly.duration import format_duration, parse_duration, parse_time
 from duly.errors import Invalid
-from duly.model.cron import MONTHS, parse_cron
-from duly.model.recurrence import (
+from duly.model.schedules.cron import MONTHS, parse_cron
+from duly.model.schedules.recurrence import (
     Calendar,
     FixedInterval,
     OneTime,

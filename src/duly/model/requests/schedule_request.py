@@ -13,13 +13,13 @@ import msgspec
 
 from duly.duration import parse_time
 from duly.errors import Invalid, TooLarge
-from duly.model.queue import Queue
+from duly.model.queues.queue import Queue
 from duly.model.requests.call_request import call_as_fields, call_of_fields, keep_hidden
 from duly.model.requests.graph_request import GraphRequest, graph_name, named_tasks
 from duly.model.requests.recurrence_request import RULE_FIELDS, RecurrenceRequest
 from duly.model.requests.task_request import MAX_NAME_CHARS, TaskRequest, complete
 from duly.model.requests.texts import check_text
-from duly.model.schedule import Misfire, Overlap
+from duly.model.schedules.schedule import Misfire, Overlap
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
 from duly.model.wording import count_of, either

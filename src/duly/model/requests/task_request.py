@@ -13,9 +13,9 @@ import msgspec
 
 from duly.duration import parse_time
 from duly.errors import Invalid
-from duly.model.downstream import check_uses
 from duly.model.graph import DependencyRequest, check_ref, parse_dependencies
-from duly.model.queue import Queue
+from duly.model.queues.downstream import check_uses
+from duly.model.queues.queue import Queue
 from duly.model.requests import allowance
 from duly.model.requests.amounts import ResourcesRequest, apply_amounts
 from duly.model.requests.call_request import (

@@ -3,10 +3,10 @@
 from datetime import timedelta
 from typing import Any
 
-from duly.model.downstream import Downstream, format_rate
+from duly.model.queues.downstream import Downstream, format_rate
 from duly.model.task import Reason
 from duly.model.wording import count_of
-from duly.policy.downstream import is_closed, slots_left
+from duly.policy.budget.downstream import is_closed, slots_left
 from duly.policy.explanation.facts import Facts
 from duly.policy.explanation.timestamps import timestamp
 

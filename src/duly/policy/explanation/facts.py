@@ -6,17 +6,17 @@ from datetime import datetime, timedelta
 import msgspec
 
 from duly.config import SchedulingSettings
-from duly.model.downstream import Downstream
 from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import AbsentNode, Offer
-from duly.model.pause import Pause
-from duly.model.peak import NO_PEAK, PeakState
-from duly.model.queue import Queue, QueueDefinition
+from duly.model.queues.downstream import Downstream
+from duly.model.queues.pause import Pause
+from duly.model.queues.peak import NO_PEAK, PeakState
+from duly.model.queues.queue import Queue, QueueDefinition
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Concurrency
 from duly.model.task import Reason, Status
+from duly.policy.budget.limits import NO_KEY_USAGE, NO_USAGE, KeyUsage, TenantUsage
 from duly.policy.explanation.competition import Competition
-from duly.policy.limits import NO_KEY_USAGE, NO_USAGE, KeyUsage, TenantUsage
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

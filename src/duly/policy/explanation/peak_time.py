@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 from duly.duration import format_duration
 from duly.model.node import Offer
-from duly.model.queue import Queue
+from duly.model.queues.queue import Queue
 from duly.model.requests.allowance import SHORT_NAMES
 from duly.model.shape import Shape
 from duly.model.task import Reason
 from duly.policy import placement
+from duly.policy.budget.headroom import SLOT, keep, slots_to_keep, withhold
+from duly.policy.budget.peak import Load
 from duly.policy.explanation.facts import Facts
 from duly.policy.explanation.timestamps import timestamp
-from duly.policy.headroom import SLOT, keep, slots_to_keep, withhold
-from duly.policy.peak import Load
 
 
 def explain_postponement(facts: Facts) -> Reason | None:

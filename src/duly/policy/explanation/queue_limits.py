@@ -2,9 +2,9 @@
 
 from duly.model.resources import field_amount, field_name, format_amount, format_bare_amount
 from duly.model.task import Reason
+from duly.policy.budget.queue_room import fleet_capacity, is_open, next_opening, share_limit
 from duly.policy.explanation.facts import Facts
 from duly.policy.explanation.timestamps import timestamp
-from duly.policy.queue_room import fleet_capacity, is_open, next_opening, share_limit
 
 
 def queue_shut(facts: Facts) -> Reason | None:

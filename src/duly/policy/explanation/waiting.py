@@ -7,6 +7,7 @@ from duly.model.resources import field_amount, field_name, format_amount, format
 from duly.model.shape import Shape
 from duly.model.task import Reason
 from duly.model.wording import count_of, either
+from duly.policy.budget.limits import RUNNING, BlockingLimit, blocking_limit
 from duly.policy.explanation.absent_nodes import explain_absence
 from duly.policy.explanation.competition import beyond_fair_share
 from duly.policy.explanation.downstreams import at_rate, closed_downstream
@@ -15,7 +16,6 @@ from duly.policy.explanation.no_fitting_node import no_node_fits
 from duly.policy.explanation.peak_time import explain_headroom, explain_postponement
 from duly.policy.explanation.queue_limits import queue_full, queue_shut
 from duly.policy.explanation.wait_position import add_next_end
-from duly.policy.limits import RUNNING, BlockingLimit, blocking_limit
 
 SUSPENDED = "Its tenant is suspended, so none of its tasks start. An administrator can resume it."
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from duly.errors import Conflict, NotFound
-from duly.model.downstream import MAX_DOWNSTREAMS, check_key, format_rate
+from duly.model.queues.downstream import MAX_DOWNSTREAMS, check_key, format_rate
 from duly.model.requests.downstream_request import DownstreamRequest, check_limits
 from duly.model.tenant import Credential
 from duly.server.cluster.hints import Hint

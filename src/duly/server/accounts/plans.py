@@ -15,7 +15,7 @@ import msgspec
 from duly.config import RetentionSettings
 from duly.errors import Conflict, Invalid, NotFound
 from duly.model.numerals import format_number
-from duly.model.queue import REQUESTABLE
+from duly.model.queues.queue import REQUESTABLE
 from duly.model.requests.amounts import ResourcesRequest, amounts_to_json, resources_to_json
 from duly.model.requests.plan_request import change_plan, check_retention
 from duly.model.requests.tier_request import MAX_TIERS, tier_from

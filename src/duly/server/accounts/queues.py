@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from duly.errors import Conflict, NotFound
-from duly.model.queue import QueueDefinition, QueueDefinitions
+from duly.model.queues.queue import QueueDefinition, QueueDefinitions
 from duly.model.requests.queue_request import MAX_QUEUES, change_queue
 from duly.model.tenant import Credential
 from duly.model.wording import count_of

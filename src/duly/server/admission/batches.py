@@ -11,7 +11,7 @@ from duly.model.tenant import Credential
 from duly.server.admission import idempotency, unique_keys
 from duly.server.admission.rate_limiter import RateLimiter
 from duly.server.offload import offload
-from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
+from duly.server.scheduling.subqueues.ready_queues import UNKNOWN_START_BY
 from duly.store.accounts import tenants
 from duly.store.database import Connection
 from duly.store.tasks import tasks

@@ -10,7 +10,7 @@ from typing import Any
 
 from duly.errors import UnknownArtifact
 from duly.model.artifact import check_sha256
-from duly.model.schedule import ScheduleTemplate
+from duly.model.schedules.schedule import ScheduleTemplate
 from duly.model.task import TaskSpec
 from duly.store.database import Connection
 from duly.store.tasks import artifacts

@@ -11,7 +11,7 @@ import msgspec
 
 from duly import wire
 from duly.config import Settings
-from duly.model.downstream import MAX_RETRY_AFTER_SECONDS
+from duly.model.queues.downstream import MAX_RETRY_AFTER_SECONDS
 from duly.model.task import NO_LOST_STARTS, LostStarts, Reason, Status
 from duly.model.wording import either, format_bytes
 from duly.policy import graph_order, retry

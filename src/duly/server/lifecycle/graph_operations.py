@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from duly.errors import Conflict, NotFound
-from duly.model.pause import PauseCause
+from duly.model.queues.pause import PauseCause
 from duly.model.task import Status
 from duly.model.tenant import Credential
 from duly.server.cluster.cluster_manager import ClusterManager

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from duly.model.pause import PauseCause
+from duly.model.queues.pause import PauseCause
 from duly.model.task import Status
 from duly.model.tenant import Credential
 from duly.server.scheduling.leader_nudge import LeaderNudge

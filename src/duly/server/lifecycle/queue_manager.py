@@ -16,7 +16,7 @@ from random import Random
 from duly import telemetry, wire
 from duly.config import Settings
 from duly.model.task import NO_LOST_STARTS, LostStarts, Outcome, Reason, Status, Usage
-from duly.policy.turns import SubqueueKey
+from duly.policy.fairness.turns import SubqueueKey
 from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.cluster.hints import Hint
 from duly.server.cluster.server_bus import ServerBus
@@ -28,8 +28,8 @@ from duly.server.lifecycle.dependency_resolver import NOTHING_SETTLED, Dependenc
 from duly.server.lifecycle.expiry_grace import ExpiryGrace
 from duly.server.lifecycle.retry_promotion import RetryPromotion
 from duly.server.lifecycle.throttling import Throttling
-from duly.server.scheduling.prioritizer import Prioritizer
 from duly.server.scheduling.resource_manager import ResourceManager
+from duly.server.scheduling.subqueues.prioritizer import Prioritizer
 from duly.server.service import Service
 from duly.store.attempts import leases, stopping_attempts
 from duly.store.attempts.leases import EndedAttempt, LockedAttempt, Vitals

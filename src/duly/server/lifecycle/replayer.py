@@ -14,8 +14,8 @@ from duly.server.admission.shape_ids import ShapeIds
 from duly.server.artifacts import artifact_references
 from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.scheduling.leader_nudge import LeaderNudge
-from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
 from duly.server.scheduling.run_times import RunTimes
+from duly.server.scheduling.subqueues.ready_queues import UNKNOWN_START_BY
 from duly.server.sequencer import Sequencer
 from duly.store.accounts import tenants
 from duly.store.database import Connection, Database

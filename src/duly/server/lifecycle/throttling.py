@@ -1,15 +1,15 @@
 """Lowers the limits of downstreams when attempts report that they were throttled.
 
 Any server does that, under the lock of the limits; the leader sees it in its next snapshot of the
-fleet. `duly.policy.downstream` decides.
+fleet. `duly.policy.budget.downstream` decides.
 """
 
 from collections.abc import Iterable, Sequence
 
 from duly import wire
-from duly.model.downstream import MAX_KEY_CHARS, MAX_RETRY_AFTER_SECONDS, THROTTLED_EXIT_CODE
+from duly.model.queues.downstream import MAX_KEY_CHARS, MAX_RETRY_AFTER_SECONDS, THROTTLED_EXIT_CODE
 from duly.model.task import Outcome
-from duly.policy.downstream import throttle
+from duly.policy.budget.downstream import throttle
 from duly.server.delivery.report_sanitizer import clamp, is_valid_ref
 from duly.store.accounts import downstreams
 from duly.store.accounts.downstreams import ThrottledCall

@@ -14,7 +14,7 @@ from duly.model.limits import UNLIMITED
 from duly.model.resources import NO_RESOURCES
 from duly.policy import placement
 from duly.policy.audit import classify_overuse
-from duly.policy.limits import Budget
+from duly.policy.budget.limits import Budget
 from duly.server.maintenance.usage_recount import UsageRecount, VerifiedDay
 from duly.server.scheduling.limits_cache import count_usage, queue_room
 from duly.store.attempts import leases, quota_fence

@@ -11,9 +11,9 @@ import msgspec
 
 from duly.errors import Invalid, TooLarge
 from duly.model.requests.task_request import Completer
-from duly.model.schedule import MissedFireTimes, Overlap, ScheduleTemplate
+from duly.model.schedules.schedule import MissedFireTimes, Overlap, ScheduleTemplate
 from duly.model.task import Reason, Unique
-from duly.policy.firing import jittered_start
+from duly.policy.schedules.firing import jittered_start
 from duly.server.admission import backlog_limit, rate_limiter
 from duly.server.recurrence import templates
 from duly.server.recurrence.templates import MAX_QUEUE_EDGES, OccurrenceSpec

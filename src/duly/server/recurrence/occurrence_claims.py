@@ -5,8 +5,8 @@ from datetime import datetime
 
 import msgspec
 
-from duly.model.recurrence import Recurrence
-from duly.policy.recurrence import next_after
+from duly.model.schedules.recurrence import Recurrence
+from duly.policy.schedules.recurrence import next_after
 from duly.server.recurrence.occurrence_admission import OccurrenceDraft
 from duly.store.database import Connection
 from duly.store.tasks import schedules

@@ -11,7 +11,7 @@ import msgspec
 
 from duly.errors import Unavailable
 from duly.model.graph import Condition
-from duly.model.schedule import Overlap
+from duly.model.schedules.schedule import Overlap
 from duly.model.task import Reason
 from duly.server.admission.dependencies import STANDALONE
 from duly.server.admission.new_task import with_owner

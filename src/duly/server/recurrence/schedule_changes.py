@@ -11,8 +11,6 @@ import msgspec
 
 from duly.duration import parse_time
 from duly.errors import Invalid
-from duly.model.cron import position_of_day
-from duly.model.recurrence import OneTime, Recurrence
 from duly.model.requests.graph_request import GraphRequest
 from duly.model.requests.recurrence_request import RecurrenceRequest, parse_recurrence
 from duly.model.requests.schedule_request import (
@@ -27,8 +25,10 @@ from duly.model.requests.schedule_request import (
     update_recurrence_fields,
 )
 from duly.model.requests.task_request import TaskRequest
-from duly.model.schedule import ScheduleTemplate
-from duly.policy.recurrence import is_possible, next_after
+from duly.model.schedules.cron import position_of_day
+from duly.model.schedules.recurrence import OneTime, Recurrence
+from duly.model.schedules.schedule import ScheduleTemplate
+from duly.policy.schedules.recurrence import is_possible, next_after
 from duly.store.tasks.schedules import StoredSchedule
 
 

@@ -22,11 +22,11 @@ from duly.model.requests.schedule_request import (
     recurrence_fields,
     schedule_template,
 )
-from duly.model.schedule import MissedFireTimes, Overlap, ScheduleTemplate
+from duly.model.schedules.schedule import MissedFireTimes, Overlap, ScheduleTemplate
 from duly.model.task import Reason
 from duly.model.tenant import Credential
-from duly.policy.firing import missed_until
-from duly.policy.recurrence import between, next_after
+from duly.policy.schedules.firing import missed_until
+from duly.policy.schedules.recurrence import between, next_after
 from duly.server.admission.rate_limiter import RateLimiter
 from duly.server.artifacts import artifact_references
 from duly.server.cluster.hints import Hint

@@ -16,7 +16,7 @@ from duly.model.requests.schedule_request import (
     requested_task,
 )
 from duly.model.requests.task_request import Completer, TaskRequest
-from duly.model.schedule import Overlap, ScheduleTemplate
+from duly.model.schedules.schedule import Overlap, ScheduleTemplate
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
 from duly.server.admission import dependencies

@@ -20,10 +20,11 @@ import msgspec
 
 from duly import clock
 from duly.config import SchedulingSettings
-from duly.model.schedule import MissedFireTimes, Overlap
+from duly.model.schedules.schedule import MissedFireTimes, Overlap
 from duly.model.task import Reason
-from duly.policy import admission, firing
-from duly.policy.firing import MAX_RUNS_PER_DECISION, FiringDecision
+from duly.policy import admission
+from duly.policy.schedules import firing
+from duly.policy.schedules.firing import MAX_RUNS_PER_DECISION, FiringDecision
 from duly.server.admission.rate_limiter import RateLimiter, rate_of
 from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.cluster.hints import Hint

@@ -11,15 +11,15 @@ from datetime import datetime
 from math import inf
 
 from duly import clock
-from duly.model.downstream import Downstream
+from duly.model.queues.downstream import Downstream
 from duly.model.shape import Shape
-from duly.policy import downstream as policy
-from duly.policy.downstream import DownstreamBudget, KeyRoom, Served, TokenBucket
-from duly.policy.limits import Budget
-from duly.policy.shares import DEFAULT_WEIGHT
-from duly.policy.turns import SubqueueKey
-from duly.server.scheduling.prioritizer import Prioritizer
+from duly.policy.budget import downstream as policy
+from duly.policy.budget.downstream import DownstreamBudget, KeyRoom, Served, TokenBucket
+from duly.policy.budget.limits import Budget
+from duly.policy.fairness.shares import DEFAULT_WEIGHT
+from duly.policy.fairness.turns import SubqueueKey
 from duly.server.scheduling.slot_counter import FITS_LATER, FITS_NEVER
+from duly.server.scheduling.subqueues.prioritizer import Prioritizer
 from duly.store.accounts import downstreams
 from duly.store.database import Connection
 from duly.store.fleet.fleet_snapshot import DownstreamRevision, FleetSnapshot, InUse

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from duly.model.node import Offer
 from duly.model.shape import Shape
-from duly.policy.recent_use import RecentUse
-from duly.policy.shares import (
+from duly.policy.fairness.recent_use import RecentUse
+from duly.policy.fairness.shares import (
     SHARED_KINDS,
     Competitors,
     Pool,
@@ -21,7 +21,7 @@ from duly.policy.shares import (
     has_special_kinds,
     pool_key,
 )
-from duly.policy.turns import Shares, SubqueueKey, user_of
+from duly.policy.fairness.turns import Shares, SubqueueKey, user_of
 from duly.server.duty_cycle import DutyCycle
 from duly.store.fleet.fleet_snapshot import FleetSnapshot
 

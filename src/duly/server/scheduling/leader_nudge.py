@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 
 from duly import telemetry
 from duly.model.task import Status
-from duly.policy.turns import SubqueueKey
+from duly.policy.fairness.turns import SubqueueKey
 from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.cluster.hints import Hint
 from duly.server.cluster.server_bus import ServerBus
-from duly.server.scheduling.prioritizer import Prioritizer
-from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
 from duly.server.scheduling.resource_manager import ResourceManager
+from duly.server.scheduling.subqueues.prioritizer import Prioritizer
+from duly.server.scheduling.subqueues.ready_queues import UNKNOWN_START_BY
 from duly.server.service import Service
 from duly.store.tasks.subqueues import Head
 from duly.store.tasks.tasks import NewTask, StoredTask

@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import Offer
-from duly.model.queue import BUILT_IN_QUEUES, QueueDefinitions
+from duly.model.queues.queue import BUILT_IN_QUEUES, QueueDefinitions
 from duly.model.resources import NO_RESOURCES
 from duly.model.shape import Shape
-from duly.policy.limits import NO_KEY_USAGE, NO_USAGE, Budget, KeyUsage, TenantUsage
-from duly.policy.queue_room import UNLIMITED_ROOM, QueueRoom, fleet_capacity, held_by_queue
+from duly.policy.budget.limits import NO_KEY_USAGE, NO_USAGE, Budget, KeyUsage, TenantUsage
+from duly.policy.budget.queue_room import UNLIMITED_ROOM, QueueRoom, fleet_capacity, held_by_queue
 from duly.store.attempts import quota_fence
 from duly.store.database import Connection
 from duly.store.fleet.fleet_snapshot import FleetSnapshot

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from duly import clock
 from duly.config import SchedulingSettings
 from duly.model.node import Offer
-from duly.model.peak import NO_PEAK
+from duly.model.queues.peak import NO_PEAK
 from duly.model.resources import Resources
-from duly.policy.headroom import NO_HEADROOM, SLOT, keep, slots_to_keep
-from duly.policy.peak import Load, Postponement, next_peak
+from duly.policy.budget.headroom import NO_HEADROOM, SLOT, keep, slots_to_keep
+from duly.policy.budget.peak import Load, Postponement, next_peak
 from duly.server.duty_cycle import DutyCycle
 from duly.store.database import Connection
 from duly.store.fleet import servers

@@ -10,10 +10,10 @@ from datetime import datetime
 
 from duly.config import SchedulingSettings
 from duly.model.node import Offer
-from duly.model.peak import NO_PEAK, PeakState
-from duly.model.queue import QueueDefinitions
+from duly.model.queues.peak import NO_PEAK, PeakState
+from duly.model.queues.queue import QueueDefinitions
 from duly.model.shape import Shape
-from duly.policy.peak import Load, Postponement, next_peak
+from duly.policy.budget.peak import Load, Postponement, next_peak
 from duly.policy.queueing import Order
 from duly.store.database import Connection
 from duly.store.fleet import servers

@@ -18,8 +18,8 @@ from duly.model.shape import Shape
 from duly.model.tenant import Credential
 from duly.model.wording import count_of
 from duly.policy import placement
+from duly.policy.budget.limits import NO_KEY_USAGE, blocking_limit
 from duly.policy.explanation.waiting import over_limit
-from duly.policy.limits import NO_KEY_USAGE, blocking_limit
 from duly.policy.placement import Ask
 from duly.server.cluster.hints import Hint
 from duly.server.cluster.server_bus import ServerBus

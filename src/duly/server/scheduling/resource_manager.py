@@ -19,13 +19,13 @@ import msgspec
 from duly import telemetry, timers
 from duly.config import Settings
 from duly.model.node import Offer
-from duly.model.queue import Queue
+from duly.model.queues.queue import Queue
 from duly.model.shape import Shape
 from duly.policy import placement
+from duly.policy.budget.queue_room import QueueRoom
+from duly.policy.fairness.turns import Shares, SubqueueKey, Turn
 from duly.policy.placement import Ask
-from duly.policy.queue_room import QueueRoom
 from duly.policy.queueing import Order
-from duly.policy.turns import Shares, SubqueueKey, Turn
 from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.cluster.hints import Hint
 from duly.server.delivery.polls import Polls
@@ -36,11 +36,11 @@ from duly.server.scheduling.fair_shares import FairShares
 from duly.server.scheduling.limits_cache import LimitsCache, queue_room
 from duly.server.scheduling.node_health import NodeHealth
 from duly.server.scheduling.peak_monitor import PeakMonitor
-from duly.server.scheduling.prioritizer import Prioritizer
-from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
 from duly.server.scheduling.round_values import LoadedFleet, RoundDecision
 from duly.server.scheduling.running_index import RunningIndex
 from duly.server.scheduling.slot_counter import FITS_LATER, FITS_NEVER, SlotCounter
+from duly.server.scheduling.subqueues.prioritizer import Prioritizer
+from duly.server.scheduling.subqueues.ready_queues import UNKNOWN_START_BY
 from duly.server.scheduling.unplaceable import Unplaceable
 from duly.server.service import Service
 from duly.store.attempts import leases

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 from duly.model.node import Offer
-from duly.policy.limits import Budget
+from duly.policy.budget.limits import Budget
+from duly.policy.budget.queue_room import QueueRoom
+from duly.policy.fairness.turns import Shares
 from duly.policy.placement import Ask, Placement
-from duly.policy.queue_room import QueueRoom
-from duly.policy.turns import Shares
 from duly.store.fleet.fleet_snapshot import FleetSnapshot
 from duly.store.tasks.subqueues import Head
 

@@ -10,7 +10,7 @@ from duly.model.node import Offer
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.policy import placement
-from duly.policy.headroom import withhold
+from duly.policy.budget.headroom import withhold
 
 FITS_LATER = 0
 """Slots of a shape that fits on a node once other tasks have ended there."""

@@ -11,14 +11,14 @@ import msgspec
 
 from duly.config import SchedulingSettings
 from duly.model.node import NodeProfile, Offer
-from duly.model.peak import NO_PEAK, PeakState
+from duly.model.queues.peak import NO_PEAK, PeakState
 from duly.model.resources import NO_RESOURCES
 from duly.model.shape import Shape
 from duly.policy import placement
-from duly.policy.limits import Budget
-from duly.policy.queue_room import QueueRoom
-from duly.policy.shares import PoolShares
-from duly.policy.turns import Shares, SubqueueKey, user_of
+from duly.policy.budget.limits import Budget
+from duly.policy.budget.queue_room import QueueRoom
+from duly.policy.fairness.shares import PoolShares
+from duly.policy.fairness.turns import Shares, SubqueueKey, user_of
 from duly.server.offload import offload
 from duly.server.scheduling.fair_shares import FairShares
 from duly.server.scheduling.limits_cache import count_usage, queue_room

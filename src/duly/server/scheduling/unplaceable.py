@@ -17,14 +17,14 @@ from duly.model.shape import Shape
 from duly.model.task import Reason, Status
 from duly.policy import placement
 from duly.policy.explanation.no_fitting_node import never_fits
-from duly.policy.turns import SubqueueKey
+from duly.policy.fairness.turns import SubqueueKey
 from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.cluster.hints import Hint
 from duly.server.cluster.server_bus import ServerBus
 from duly.server.cluster.wakeups import Wakeups
 from duly.server.duty_cycle import DutyCycle
 from duly.server.offload import offload
-from duly.server.scheduling.prioritizer import Prioritizer
+from duly.server.scheduling.subqueues.prioritizer import Prioritizer
 from duly.server.service import Service
 from duly.store.attempts import leases
 from duly.store.database import Database, now

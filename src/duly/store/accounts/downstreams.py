@@ -7,7 +7,7 @@ from typing import NamedTuple
 import asyncpg
 import msgspec
 
-from duly.model.downstream import Downstream
+from duly.model.queues.downstream import Downstream
 from duly.store.database import Connection, load_statements
 from duly.store.fleet.fleet_snapshot import DownstreamRevision
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 import msgspec
 
 from duly.model.limits import Limits
-from duly.model.queue import QueueDefinitions
+from duly.model.queues.queue import QueueDefinitions
 from duly.store.database import Connection, load_statements
 from duly.store.fleet import queues
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from duly.model.queue import OpeningHours, QueueDefinition, QueueDefinitions
+from duly.model.queues.queue import OpeningHours, QueueDefinition, QueueDefinitions
 from duly.model.shape import Shape
 from duly.store.database import Connection, load_statements
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.errors import NotLeading, Unavailable
-from duly.model.peak import NO_PEAK, PeakState
+from duly.model.queues.peak import NO_PEAK, PeakState
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("servers.sql")

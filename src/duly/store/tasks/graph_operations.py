@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from duly.model.pause import Pause, PauseCause
+from duly.model.queues.pause import Pause, PauseCause
 from duly.model.task import Status
 from duly.store.database import Connection, load_statements
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from duly.model.queue import Queue
+from duly.model.queues.queue import Queue
 from duly.model.task import OnOverdue, Reason
 from duly.store.database import Connection, load_statements
 

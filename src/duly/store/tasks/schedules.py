@@ -14,9 +14,9 @@ import msgspec
 
 from duly.errors import Invalid
 from duly.model.bucket import Bucket, Rate
-from duly.model.recurrence import Recurrence
 from duly.model.requests.recurrence_request import RecurrenceRequest, parse_recurrence
-from duly.model.schedule import Misfire, Overlap, ScheduleTemplate
+from duly.model.schedules.recurrence import Recurrence
+from duly.model.schedules.schedule import Misfire, Overlap, ScheduleTemplate
 from duly.model.task import Reason
 from duly.model.tenant import Plan
 from duly.store.accounts.buckets import StoredBucket

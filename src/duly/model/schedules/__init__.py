@@ -1,0 +1,1 @@
+"""Schedules and their recurrence rules, cron expressions included. Start with `schedule.py`."""
