@@ -68,14 +68,16 @@ def place(
     left = {offer.incarnation_id: offer for offer in offers}
     holds: dict[int, Resources] = {}
     holders: set[int] = set()
-    fitting_nowhere: set[tuple[int, timedelta, bool]] = set()
+    # The shortest bound of a task that fits nowhere, by its shape and whether it may use headroom:
+    # one that may run longer fits nowhere either, since leases and holds only ever take room.
+    fitting_nowhere: dict[tuple[int, bool], timedelta] = {}
     placements: list[Placement] = []
     served = 0
     while served < len(asks):
         ask = asks[served]
-        alike = (ask.shape_id, ask.run_time_bound, ask.may_use_headroom)
+        alike, bound = (ask.shape_id, ask.may_use_headroom), ask.run_time_bound
         best = None
-        if alike not in fitting_nowhere:
+        if alike not in fitting_nowhere or bound < fitting_nowhere[alike]:
             best = _best(ask, _usable(ask, left.values(), headroom), holds)
         if best is not None:
             # A fuller node scores higher, so it stays the best for identical asks.
@@ -89,7 +91,7 @@ def place(
             served += len(identical)
             continue
         served += 1
-        fitting_nowhere.add(alike)
+        fitting_nowhere[alike] = min(bound, fitting_nowhere.get(alike, bound))
         if not ask.may_hold or ask.tenant in holders:
             continue
         usable = _usable(ask, left.values(), headroom)
