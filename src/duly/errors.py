@@ -11,7 +11,9 @@
     │   └── Fenced           the lease is lost: reports of its holder are ignored
     ├── TooLarge
     ├── Invalid              understood, but a field cannot be accepted
-    │   └── UnknownArtifact  a task needs a bundle that its tenant has not uploaded
+    │   ├── UnknownArtifact  a task needs a bundle that its tenant has not uploaded
+    │   ├── ArgumentError    an argument of a function cannot be sent, or is missing
+    │   └── ResultError      what a function returned is not of its declared type
     ├── LimitExceeded        a limit of the plan is used up; retry after `retry_after`
     ├── Unavailable          not now; the same request may succeed later
     │   ├── NotLeading       this server's term is over
@@ -23,6 +25,7 @@ Failures of the machinery (a dropped connection, a full disk) are not here: they
 are left to propagate, and the loop that they broke starts its next tick afresh.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -120,6 +123,18 @@ class UnknownArtifact(Invalid):
     code = "unknown_artifact"
 
 
+class ArgumentError(Invalid, TypeError):
+    """The arguments of a Python function do not fit its signature; `field` is the argument."""
+
+    code = "argument_invalid"
+
+
+class ResultError(Invalid):
+    """The value that a Python function returned cannot be written as JSON by its type hint."""
+
+    code = "result_invalid"
+
+
 class LimitExceeded(DulyError):
     """A limit of the tenant's plan is used up; the message begins with "Limit exceeded".
 
@@ -159,9 +174,37 @@ class Unreachable(Unavailable):
 
 
 class TaskFailed(DulyError):
-    """A task whose result was asked for has failed or was cancelled."""
+    """A task whose result was asked for has failed or was cancelled.
+
+    `reason` says why: a sentence for people, a code for programs. `traceback` is that of a Python
+    function that raised an error, and `log` is the end of what the last attempt wrote.
+    """
 
     code = "task_failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        task: str | None = None,
+        reason: Mapping[str, Any] | None = None,
+        traceback: str | None = None,
+        log: str = "",
+        **details: Any,
+    ) -> None:
+        super().__init__(message, **details)
+        self.task = task
+        self.reason = reason
+        self.traceback = traceback
+        self.log = log
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.traceback:
+            parts.append(f"Its traceback:\n{self.traceback.rstrip()}")
+        if self.log:
+            parts.append(f"The end of its log:\n{self.log.rstrip()}")
+        return "\n\n".join(parts)
 
 
 class ConfigError(DulyError):

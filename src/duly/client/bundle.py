@@ -59,6 +59,15 @@ def packed_bundle(path: str | Path) -> Iterator[Bundle]:
         ) from None
 
 
+@contextmanager
+def data_bundle(data: bytes) -> Iterator[Bundle]:
+    """Yield data as a file to upload."""
+    with tempfile.NamedTemporaryFile(prefix="duly-data-") as temporary:
+        temporary.write(data)
+        temporary.flush()
+        yield Bundle(Path(temporary.name), hashlib.sha256(data).hexdigest(), len(data))
+
+
 def _check(file: Path) -> Bundle:
     """Check every entry of an archive here, so that the user sees the error before a node does."""
     try:

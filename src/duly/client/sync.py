@@ -154,6 +154,14 @@ class Client(
             if until is not None and clock.monotonic() >= until:
                 raise task_calls.wait_timed_out(current, timeout)
 
+    def wait_for_any(self, tasks: Sequence[str], timeout: float) -> list[str]:
+        """Return those of the tasks that have ended, as soon as there is one.
+
+        The list is empty after `timeout` seconds, and after 25 in any case. One call takes up to
+        10,000 tasks. A task that does not exist any more, or never did, has ended.
+        """
+        return self._send(task_calls.wait_for_any(tasks, timeout))
+
     def update_task(self, task: str, **fields: Unpack[TaskFields]) -> Task:
         """Change a task that has not started yet."""
         return self._send(task_calls.update_task(task, fields))

@@ -84,6 +84,19 @@ class ArtifactMethods:
             self._send(put_artifact(bundle))
             return bundle.sha256
 
+    def upload_data(self, data: bytes) -> str:
+        """Upload data as it is, such as large arguments of a function; return its SHA-256."""
+        from duly.client.bundle import data_bundle
+
+        with data_bundle(data) as bundle:
+            try:
+                if self.has_artifact(bundle.sha256):
+                    return bundle.sha256
+            except Forbidden:
+                pass  # This key lacks the scope `read`; the upload is idempotent.
+            self._send(put_artifact(bundle))
+            return bundle.sha256
+
     def has_artifact(self, sha256: str) -> bool:
         """Return True if your tenant has an artifact with this SHA-256."""
         try:
@@ -131,6 +144,19 @@ class AsyncArtifactMethods:
         finally:
             packing.__exit__(None, None, None)
         return bundle.sha256
+
+    async def upload_data(self, data: bytes) -> str:
+        """Upload data as it is, such as large arguments of a function; return its SHA-256."""
+        from duly.client.bundle import data_bundle
+
+        with data_bundle(data) as bundle:
+            try:
+                if await self.has_artifact(bundle.sha256):
+                    return bundle.sha256
+            except Forbidden:
+                pass  # This key lacks the scope `read`; the upload is idempotent.
+            await self._send(put_artifact(bundle))
+            return bundle.sha256
 
     async def has_artifact(self, sha256: str) -> bool:
         """Return True if your tenant has an artifact with this SHA-256."""

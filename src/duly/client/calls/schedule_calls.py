@@ -1,9 +1,10 @@
 """The calls about schedules, and their methods for both clients."""
 
+from collections.abc import Mapping
 from typing import Any, TypeVar, Unpack
 
 from duly.client.call import Call, encode, format_instant, parse_json
-from duly.client.calls.task_calls import _get, _page_query, _path_segment
+from duly.client.calls.task_calls import PAGE_SIZE, _get, _page_query, _path_segment
 from duly.client.shapes.graph_shapes import GraphIds
 from duly.client.shapes.schedule_shapes import Occurrence, Schedule, ScheduleChanges, ScheduleFields
 from duly.client.shapes.task_shapes import Instant, Page, Task
@@ -93,6 +94,12 @@ def preview_schedule(
     return Call("POST", "/v1/schedules/preview", _read_times, body=body, repeatable=True)
 
 
+def has_fields(schedule: Schedule, fields: Mapping[str, Any]) -> bool:
+    """Return True if a schedule already is as asked for."""
+    asked = parse_json(encode({name: v for name, v in fields.items() if v is not None}))
+    return all(schedule.get(name) == value for name, value in asked.items())
+
+
 def _schedule_path(schedule: str, part: str = "") -> str:
     path = f"/v1/schedules/{_path_segment(schedule)}"
     return f"{path}/{part}" if part else path
@@ -111,6 +118,24 @@ class ScheduleMethods:
     def create_schedule(self, **fields: Unpack[ScheduleFields]) -> Schedule:
         """Create a schedule: `create_schedule(daily="06:30", task={"command": ["./report"]})`."""
         return self._send(create_schedule(fields))
+
+    def put_schedule(self, **fields: Unpack[ScheduleFields]) -> Schedule:
+        """Create the schedule with its `name`, or update the newest one if it differs.
+
+        Names are not unique: two processes that do this for the first time at the same instant
+        create two schedules.
+        """
+        cursor: str | None = None
+        while True:
+            page = self.list_schedules(limit=PAGE_SIZE, cursor=cursor)
+            for schedule in page["items"]:
+                if schedule["name"] == fields.get("name"):
+                    if has_fields(schedule, fields):
+                        return schedule
+                    return self.update_schedule(schedule["id"], **fields)
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return self.create_schedule(**fields)
 
     def list_schedules(
         self,
@@ -195,6 +220,24 @@ class AsyncScheduleMethods:
     async def create_schedule(self, **fields: Unpack[ScheduleFields]) -> Schedule:
         """Create a schedule: `create_schedule(daily="06:30", task={"command": ["./report"]})`."""
         return await self._send(create_schedule(fields))
+
+    async def put_schedule(self, **fields: Unpack[ScheduleFields]) -> Schedule:
+        """Create the schedule with its `name`, or update the newest one if it differs.
+
+        Names are not unique: two processes that do this for the first time at the same instant
+        create two schedules.
+        """
+        cursor: str | None = None
+        while True:
+            page = await self.list_schedules(limit=PAGE_SIZE, cursor=cursor)
+            for schedule in page["items"]:
+                if schedule["name"] == fields.get("name"):
+                    if has_fields(schedule, fields):
+                        return schedule
+                    return await self.update_schedule(schedule["id"], **fields)
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return await self.create_schedule(**fields)
 
     async def list_schedules(
         self,
