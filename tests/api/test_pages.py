@@ -16,7 +16,7 @@ from tests.api.matrix.world import build
 
 def fields_of(body):
     """Return the fields of a response; none if it is no object."""
-    is_struct = isinstance(getattr(body, "__origin__", body), msgspec._core.StructMeta)
+    is_struct = isinstance(getattr(body, "__origin__", body), msgspec.StructMeta)
     return {field.name for field in msgspec.structs.fields(body)} if is_struct else set()
 
 
