@@ -7,13 +7,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from duly.client.sync import Client
+from tests.cli.preloaded import PreloadedCommands
 
 DULY = str(Path(sys.executable).with_name("duly"))
 QUICK = {
@@ -31,6 +32,7 @@ class Server:
     data: Path
     home: Path
     key: str = field(repr=False)
+    preloaded: PreloadedCommands | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -39,6 +41,8 @@ class Server:
 
     def duly(self, *args: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
+        if self.preloaded is not None and not options:
+            return self.preloaded.run(*args)
         return subprocess.run(
             [DULY, *args],
             capture_output=True,
@@ -121,7 +125,9 @@ def server() -> Iterator[Server]:
     """`duly up` on a free port, with a data folder and a home of its own."""
     for folder in _folder("up", 0o755):
         up = Up(folder)
-        yield up.server
+        preloaded = PreloadedCommands(up.server.environment)
+        yield replace(up.server, preloaded=preloaded)
+        preloaded.stop()
         up.stop()
 
 
