@@ -45,6 +45,14 @@ def test_the_time_to_try_again_is_the_next_end_in_the_way_or_else_the_tolerance(
     assert retry_after(SHAPE, offers, TOLERANCE) == timedelta(seconds=seconds)
 
 
+def test_an_expected_end_goes_before_the_one_by_the_cap():
+    busy = [offer(4, 0, next_end=86_340)]
+    ends = {busy[0].incarnation_id: timedelta(seconds=30), 7: timedelta(seconds=1)}
+    assert retry_after(SHAPE, busy, TOLERANCE, ends) == timedelta(seconds=30)
+    reason = cancelled_overdue(SHAPE, busy, NOW, TOLERANCE, ends)
+    assert reason.message.endswith("Try again in 30 s.")
+
+
 def test_a_cancelled_task_is_told_what_was_short_and_when_to_try_again():
     reason = cancelled_overdue(SHAPE, [offer(4, 1, next_end=70.2)], NOW, TOLERANCE)
     assert reason.code == "overdue"

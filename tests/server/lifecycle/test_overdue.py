@@ -161,6 +161,29 @@ async def test_on_overdue_cancel_ends_it_and_says_what_is_short_and_when_to_try_
     assert reason_of(await lab.end(after.ids[0]))["code"] == "upstream_failed"
 
 
+@pytest.mark.parametrize(
+    ("expected", "bound", "retry_after"),
+    [("30 seconds", "64 seconds", 19), ("5 seconds", "64 seconds", 53), ("5 s", "8 s", 86_389)],
+)
+async def test_the_time_to_try_again_goes_by_expected_run_times_until_they_have_passed(
+    lab, expected, bound, retry_after
+):
+    node = await lab.node(cpu=4)
+    runs = await lab.run(node, cpu=3, execution_cap="24h")
+    await lab.conn.execute(
+        "update live set expected_run_time = $2::text::interval, "
+        "run_time_bound = $3::text::interval where id = $1",
+        runs.task,
+        expected,
+        bound,
+    )
+    task = await lab.submit(delay_tolerance="10s", on_overdue="cancel", cpu=2)
+    await lab.schedule()
+    await lab.clock.move(seconds(11))
+    await detect(lab)
+    assert reason_of(await lab.end(task))["details"]["retry_after"] == retry_after
+
+
 async def test_without_anything_known_the_time_to_try_again_is_the_tolerance(lab):
     task = await lab.submit(delay_tolerance="10s", on_overdue="cancel")
     await lab.clock.move(seconds(11))

@@ -30,6 +30,7 @@ from duly.store.accounts import downstreams
 from duly.store.attempts import leases, quota_fence
 from duly.store.database import Connection
 from duly.store.fleet import fleet_snapshot, nodes
+from duly.store.tasks import overdue
 from duly.store.tasks.views import TaskView
 
 
@@ -47,6 +48,7 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
     downstreams: Mapping[Owner, tuple[Downstream, int]]
     """The limits of what its tasks call, its own and everyone's, and what runs under them."""
     peak: PeakState
+    expected_ends: Mapping[int, timedelta]
 
     def add_to(self, facts: Facts) -> Facts:
         """Return the facts of a waiting task with the supply."""
@@ -66,6 +68,7 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
                 limit for (_, used), limit in self.downstreams.items() if used in facts.uses
             ],
             peak=self.peak,
+            expected_ends=self.expected_ends,
         )
 
 
@@ -135,6 +138,8 @@ async def read_supplies(
     running = count_running(stock.in_use, shapes)
     absent = [] if _all_fit(waiting.values(), offers) else await nodes.read_absent(conn)
     peak = await read_peak(conn, offers, scheduling, stock.now)
+    is_overdue = any(facts.overdue_since for tasks in waiting.values() for facts in tasks)
+    ends = await overdue.read_expected_ends(conn) if is_overdue else {}
     return {
         tenant_id: Supply(
             now=stock.now,
@@ -151,6 +156,7 @@ async def read_supplies(
                 if owner[0] in (None, tenant_id)
             },
             peak=peak,
+            expected_ends=ends,
         )
         for tenant_id in waiting
     }

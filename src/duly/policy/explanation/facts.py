@@ -1,6 +1,6 @@
 """The facts about a waiting, running or ended task that its explanation depends on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -71,6 +71,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     overdue_since: datetime | None = None
     """Its start_by, if it was found to be overdue."""
     delay_tolerance: timedelta = timedelta(0)
+    expected_ends: Mapping[int, timedelta] = {}
+    """When the next attempt of each incarnation will probably end; only read if it is overdue."""
     competition: Competition | None = None
     """None if no other tenant competes, or that was not looked up."""
     user_competition: Competition | None = None

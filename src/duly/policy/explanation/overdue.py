@@ -1,7 +1,7 @@
 """Explains that a task has waited past its delay tolerance, and when to try again."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from duly.duration import format_duration
@@ -14,6 +14,8 @@ from duly.policy import placement
 from duly.policy.explanation.facts import Facts
 from duly.policy.explanation.timestamps import timestamp
 
+NO_ENDS: Mapping[int, timedelta] = {}
+
 
 def add_overdue(reason: Reason, facts: Facts) -> Reason:
     """Return the reason of a waiting task with since when it is overdue, if it is.
@@ -23,7 +25,7 @@ def add_overdue(reason: Reason, facts: Facts) -> Reason:
     if facts.overdue_since is None or facts.now is None:
         return reason
     shape = Shape(facts.needs, facts.requires)
-    wait = retry_after(shape, facts.offers, facts.delay_tolerance)
+    wait = retry_after(shape, facts.offers, facts.delay_tolerance, facts.expected_ends)
     since = timestamp(facts.overdue_since)
     text = f"It has been overdue since {since}"
     if reason.code != "no_capacity":
@@ -36,10 +38,14 @@ def add_overdue(reason: Reason, facts: Facts) -> Reason:
 
 
 def cancelled_overdue(
-    shape: Shape, offers: Sequence[Offer], start_by: datetime, tolerance: timedelta
+    shape: Shape,
+    offers: Sequence[Offer],
+    start_by: datetime,
+    tolerance: timedelta,
+    expected_ends: Mapping[int, timedelta] = NO_ENDS,
 ) -> Reason:
     """Return the reason of a task that is cancelled because it is overdue."""
-    wait = retry_after(shape, offers, tolerance)
+    wait = retry_after(shape, offers, tolerance, expected_ends)
     short = _short_kinds(shape, offers)
     amounts = dict(shape.needs.items())
     problem = ""
@@ -59,16 +65,22 @@ def cancelled_overdue(
     )
 
 
-def retry_after(shape: Shape, offers: Sequence[Offer], tolerance: timedelta) -> timedelta:
+def retry_after(
+    shape: Shape,
+    offers: Sequence[Offer],
+    tolerance: timedelta,
+    expected_ends: Mapping[int, timedelta] = NO_ENDS,
+) -> timedelta:
     """Return after what time to try again: when a running task has ended that is in the way.
 
+    `expected_ends`, by incarnation, are the times that run times suggest; caps say the rest.
     If a node has room already, or nothing runs where the task could, that time is unknown, and
     the delay tolerance is as good a guess as any.
     """
     if any(placement.fits(shape, offer) for offer in offers):
         return tolerance
     ends = [
-        offer.next_end
+        expected_ends.get(offer.incarnation_id, offer.next_end)
         for offer in offers
         if offer.next_end > timedelta(0) and placement.could_fit(shape, offer)
     ]

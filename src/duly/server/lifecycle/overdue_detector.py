@@ -151,11 +151,12 @@ async def _cancel(conn: Connection, tasks: Sequence[OverdueTask]) -> list[int]:
         conn, sorted(stock.shapes | {task.shape_id for task in tasks})
     )
     offers = stock.free(shapes)
+    ends = await overdue.read_expected_ends(conn)
     reasons: dict[tuple[int, datetime, timedelta], Reason] = {}
     for task in tasks:
         key = task.shape_id, task.start_by, task.delay_tolerance
         if key not in reasons:
-            reasons[key] = cancelled_overdue(shapes[key[0]], offers, *key[1:])
+            reasons[key] = cancelled_overdue(shapes[key[0]], offers, *key[1:], ends)
     return await overdue.cancel(
         conn,
         {task.id: reasons[task.shape_id, task.start_by, task.delay_tolerance] for task in tasks},

@@ -151,3 +151,26 @@ select count(*)::int
            and overdue_at(task.start_by, task.ready_at, task.delay_tolerance, task.patience) <= clock.now
          limit 100000
        ) as counted
+
+-- name: read_expected_ends
+-- Return in how many seconds the next attempt of each incarnation is expected to end: after the
+-- expected run time of its task; if that has passed or is unknown, after the bound that nearly all
+-- runs keep, and else at its cap. Reads up to 100,000 running attempts.
+select incarnation_id,
+       greatest(extract(epoch from min(
+           leased_at + least(
+               case
+                   when leased_at + expected_run_time > now then expected_run_time
+                   when leased_at + run_time_bound > now then run_time_bound
+               end,
+               execution_cap
+           )
+       ) - now), 0)::float8 as seconds
+  from (
+        select incarnation_id, leased_at, expected_run_time, run_time_bound, execution_cap,
+               duly.now() as now
+          from live
+         where status = 'running'
+         limit 100000
+       ) as running
+ group by incarnation_id, now

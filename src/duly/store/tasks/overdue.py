@@ -100,3 +100,9 @@ async def count(conn: Connection, tenant_id: int | None) -> int:
     first, last = (0, MAX_TENANT_ID) if tenant_id is None else (tenant_id, tenant_id)
     overdue: int = await conn.fetchval(SQL["count_overdue"], first, last)
     return overdue
+
+
+async def read_expected_ends(conn: Connection) -> dict[int, timedelta]:
+    """Return after what time the next attempt of each incarnation is expected to end."""
+    rows = await conn.fetch(SQL["read_expected_ends"])
+    return {row["incarnation_id"]: timedelta(seconds=row["seconds"]) for row in rows}
