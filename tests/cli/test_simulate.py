@@ -1,11 +1,13 @@
 """`duly simulate` needs no server, and says what a workload would give."""
 
 import json
+import signal
+import subprocess
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from tests.cli.test_main import run
+from tests.cli.test_main import DULY, run
 from tests.sim.workloads.test_workload_file import SMALL
 
 
@@ -43,6 +45,17 @@ def test_policies_and_numbers_of_nodes_are_compared_in_rows(workload):
     ]  # fmt: skip
     table = run("simulate", workload, "--nodes", "1..2").stdout
     assert "SMALL P95" in table and table.count("\nduly") == 2
+
+
+@pytest.mark.parametrize("output", ["table", "jsonl"])
+def test_the_row_of_a_run_is_printed_before_the_next_run_ends(workload, output):
+    command = [DULY, "simulate", str(workload), "--nodes", "1..1000", "-o", output]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as comparing:
+        rows = [comparing.stdout.readline() for _ in range(3 if output == "table" else 1)]
+        comparing.kill()
+        assert comparing.wait() == -signal.SIGKILL
+    assert "SMALL P95" in rows[0] if output == "table" else json.loads(rows[0])["nodes"] == 1
+    assert rows[-1].startswith(("duly", "{"))
 
 
 def test_nodes_are_added_to_those_of_the_workload(workload):

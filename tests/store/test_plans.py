@@ -25,7 +25,7 @@ HISTORY = ("tasks", "attempts", "ends", "live", "edges", "schedules", "occurrenc
 FORGETTING = {"history.read_aged", "history.delete_aged"}
 RARE = {name for name in STATEMENTS if name.startswith("history.")} - FORGETTING | {
     "overview.count_live",
-    "queues.count_users",
+    "queues.read_users",
     "tenants.count_live",
 }
 """What may look at a whole table, because it is asked for seldom or up to a bound."""

@@ -124,6 +124,26 @@ async def test_a_queue_in_use_or_built_in_is_not_removed(api):
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        {"task": {"command": ["true"], "queue": "bulk"}},
+        {"graph": {"tasks": [{"ref": "a", "command": ["true"], "queue": "bulk"}]}},
+        {"graph": {"tasks": {"a": {"command": ["true"], "queue": "bulk"}}}},
+        {"graph": {"defaults": {"queue": "bulk"}, "tasks": [{"ref": "a", "command": ["true"]}]}},
+    ],
+)
+async def test_a_queue_that_a_schedule_asks_for_is_not_removed(api, body):
+    await named(api)
+    await create(api, "/v1/schedules", name="other", every="1h", task={"command": ["bulk"]})
+    await create(api, "/v1/schedules", name="nightly", daily="06:30", **body)
+    status, error = await api.refused("DELETE", "/v1/queues/bulk")
+    assert (status, error["details"]) == (409, {"schedules": ["nightly"]})
+    assert "'bulk' is asked for by schedules: nightly. Give them" in error["message"]
+    await remove(api, "/v1/schedules/nightly")
+    await remove(api, "/v1/queues/bulk")
+
+
+@pytest.mark.parametrize(
     ("method", "path", "body", "status", "words"),
     [
         ("POST", "", {"name": "bulk", "level": 5}, 409, "There is a queue 'bulk' already."),

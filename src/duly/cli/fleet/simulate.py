@@ -85,7 +85,8 @@ def simulate(
         cpus_per_node=cpus_per_node, scale_load=scale_load, tenants_by_group=tenants == "group"
     )
     fleets = [msgspec.structs.replace(options, **count) for count in counts]
-    _print(list(_run(_source(workload, history), fleets, policies, seed, picture)), output)
+    reports = _run(_source(workload, history), fleets, policies, seed, picture)
+    _print(reports, output, is_comparison=len(fleets) * len(policies) > 1)
 
 
 def _check_source(workload: Path | None, history: str | None) -> None:
@@ -197,20 +198,26 @@ def _write(file: Path, lines: Iterator[str]) -> None:
         raise ConfigError(f"Cannot write {file}: {error.strerror}.") from error
 
 
-def _print(reports: "Sequence[Report]", output: Output) -> None:
+def _print(reports: "Iterator[Report]", output: Output, *, is_comparison: bool) -> None:
+    """Print each report as soon as its run has ended, except in JSON, which is one value."""
     from duly.sim.report import as_json
 
     if output is Output.JSONL:
-        print_lines(map(as_json, reports))
+        for report in reports:
+            print_lines([as_json(report)])
+            sys.stdout.flush()
     elif output is Output.JSON:
         values = [as_json(report) for report in reports]
-        print_json(values[0] if len(values) == 1 else {"items": values})
+        print_json({"items": values} if is_comparison else values[0])
     else:
-        from duly.cli.fleet.simulation_tables import print_comparison, print_report
+        from duly.cli.fleet.simulation_tables import Comparison, print_report
 
-        if len(reports) == 1:
-            print_report(reports[0], MAX_TENANTS)
-        else:
-            print_comparison(reports)
-        for note in dict.fromkeys(note for report in reports for note in report.notes):
+        comparison, notes = Comparison(), dict[str, None]()
+        for report in reports:
+            notes |= dict.fromkeys(report.notes)
+            if is_comparison:
+                comparison.print_row(report)
+            else:
+                print_report(report, MAX_TENANTS)
+        for note in notes:
             print_notice(note)

@@ -7,6 +7,9 @@ from duly.cli.output.tables import print_pairs, print_table
 from duly.duration import format_duration
 from duly.sim.report import Report
 
+COLUMNS = ("POLICY", "NODES", "MISSED", "SLOWDOWN", "MEAN USE", "PEAK USE", "JAIN")
+MIN_WIDTH = 8
+"""The least width of a column of figures: a row is printed before the next one is known."""
 FIGURES = ("P50 WAIT", "P95 WAIT", "P99 WAIT")
 
 
@@ -47,15 +50,24 @@ def print_report(report: Report, max_tenants: int) -> None:
     )
 
 
-def print_comparison(reports: Sequence[Report]) -> None:
-    """Print one row for each run."""
-    names = tuple(dict.fromkeys(name for report in reports for name in report.waits))
-    classes = tuple(f"{name.upper()} P95" for name in names)
-    figures = ("NODES", "MISSED", "SLOWDOWN", "MEAN USE", "PEAK USE", "JAIN", *classes)
-    print_table(
-        ("POLICY", *figures),
-        (
-            (
+class Comparison:
+    """A table with a row for each run, which is printed as soon as the run has ended."""
+
+    def __init__(self) -> None:
+        self._classes: tuple[str, ...] = ()
+        self._columns: tuple[str, ...] = ()
+
+    def print_row(self, report: Report) -> None:
+        """Print a run, below the header if it is the first or has other classes of tasks."""
+        new = tuple(name for name in report.waits if name not in self._classes)
+        if new or not self._columns:
+            self._classes += new
+            self._columns = (*COLUMNS, *(f"{name.upper()} P95" for name in self._classes))
+            self._print(self._columns)
+            self._print(["─" * len(column) for column in self._columns])
+        waits = [report.waits.get(name) for name in self._classes]
+        self._print(
+            [
                 report.policy,
                 f"{report.nodes:,}",
                 f"{report.missed_tolerances:,}",
@@ -63,15 +75,16 @@ def print_comparison(reports: Sequence[Report]) -> None:
                 f"{report.utilisation.mean:.1%}",
                 f"{report.utilisation.peak:.1%}",
                 f"{report.jain:.3f}",
-                *(
-                    _span(report.waits[name]["p95"]) if name in report.waits else ""
-                    for name in names
-                ),
-            )
-            for report in reports
-        ),
-        right=figures,
-    )
+                *("" if wait is None else _span(wait["p95"]) for wait in waits),
+            ]
+        )
+
+    def _print(self, cells: Sequence[str]) -> None:
+        first, *figures = cells
+        widths = [max(len(column), MIN_WIDTH) for column in self._columns[1:]]
+        row = [first.ljust(len(COLUMNS[0]))]
+        row += [cell.rjust(width) for cell, width in zip(figures, widths, strict=True)]
+        print("  ".join(row), flush=True)
 
 
 def _failures(report: Report) -> str:

@@ -36,6 +36,7 @@ TASK_COLUMNS = (
     "submitted_at",
     "started_at",
     "finished_at",
+    "tenant",
 )
 
 

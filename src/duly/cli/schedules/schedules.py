@@ -62,6 +62,7 @@ COLUMNS = (
     "overlap",
     "misfire",
     "user",
+    "tenant",
 )
 HISTORY_COLUMNS = ("fire_at", "last_at", "times", "task", "graph", "scheduling_type", "reason")
 EXAMPLE = "duly schedule create --daily 06:30 -- echo hello"

@@ -21,6 +21,7 @@ from duly.store.accounts import audit_log
 from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Connection, Database
 from duly.store.fleet import queues
+from duly.store.fleet.queues import QueueUsers
 
 
 class Queues:
@@ -73,12 +74,12 @@ class Queues:
         self._announce()
 
     async def remove(self, credential: Credential, name: str) -> None:
-        """Remove an administrator's queue in which no task is live, and that no plan includes."""
+        """Remove an administrator's queue in which no task is live, and that is named nowhere."""
         async with self._database.transaction(ConnectionClass.CLIENT) as conn:
             old = _existing(await queues.lock(conn), name)
             if old.is_built_in:
                 raise Conflict(f"The queue {name!r} is built in and cannot be removed.")
-            _check_unused(name, *await queues.count_users(conn, name))
+            _check_unused(name, await queues.read_users(conn, name))
             await queues.remove(conn, name)
             await _record(conn, credential, "remove", name, _fields(old))
         self._announce()
@@ -93,14 +94,20 @@ def _existing(definitions: QueueDefinitions, name: str) -> QueueDefinition:
     return definitions.by_name[name]
 
 
-def _check_unused(name: str, tasks: int, plans: list[str]) -> None:
-    if plans:
+def _check_unused(name: str, users: QueueUsers) -> None:
+    if plans := users.plans:
         raise Conflict(
             f"The queue {name!r} is included in the plans {', '.join(plans)}; take it out of their "
             "queues first.",
             plans=plans,
         )
-    if tasks:
+    if schedules := users.schedules:
+        raise Conflict(
+            f"The queue {name!r} is asked for by schedules: {', '.join(schedules)}. Give them "
+            "another queue with 'duly schedule update NAME --queue', or remove them, first.",
+            schedules=schedules,
+        )
+    if tasks := users.tasks:
         have = "has" if tasks == 1 else "have"
         raise Conflict(
             f"The queue {name!r} has {count_of(tasks, 'task')} that {have} not ended. Let them "

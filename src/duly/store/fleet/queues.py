@@ -15,6 +15,8 @@ RATE_PERIOD = timedelta(minutes=1)
 """The period over which the rates in and out are counted."""
 MAX_RATE_ROWS = 20_000
 """Of a busy fleet the rates are counted over fewer seconds, in which so many tasks came or went."""
+MAX_NAMED_SCHEDULES = 5
+"""The schedules that are named when a queue cannot be removed."""
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +57,17 @@ class PromotionTerms(msgspec.Struct, frozen=True):
     """By tenant, the queues that its plan includes; None is all."""
     shapes: dict[int, Shape]
     now: datetime
+
+
+class QueueUsers(msgspec.Struct, frozen=True):
+    """What keeps a queue from being removed."""
+
+    tasks: int
+    """Live tasks in it, up to 100,000."""
+    plans: list[str]
+    """The plans that include it."""
+    schedules: list[str]
+    """The names, or else ids, of some schedules that ask for it."""
 
 
 class QueueFigures(msgspec.Struct, frozen=True):
@@ -108,11 +121,10 @@ async def remove(conn: Connection, name: str) -> None:
     await conn.execute(SQL["remove"], name)
 
 
-async def count_users(conn: Connection, name: str) -> tuple[int, list[str]]:
-    """Return the number of live tasks in a queue, up to 100,000, and the plans that include it."""
-    row = await conn.fetchrow(SQL["count_users"], name)
-    assert row is not None  # noqa: S101 -- the statement always returns one row
-    return row["tasks"], row["plans"]
+async def read_users(conn: Connection, name: str) -> QueueUsers:
+    """Return the live tasks of a queue, and the plans and schedules that name it."""
+    row = await conn.fetchrow(SQL["read_users"], name, MAX_NAMED_SCHEDULES)
+    return msgspec.convert(dict(row or {}), QueueUsers)
 
 
 async def read_promotion_terms(

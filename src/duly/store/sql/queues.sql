@@ -37,15 +37,31 @@ delete from queues
  where name = $1
    and not is_built_in
 
--- name: count_users
--- Return how many tasks are live in a queue, counted up to 100,000, and which plans include it.
---   $1 name
+-- name: read_users
+-- Return how many tasks are live in a queue, counted up to 100,000, which plans include it, and the
+-- names or ids of schedules that ask for it: of a task, or in a graph, whose tasks are a list or an
+-- object.
+--   $1 name, $2 how many schedules
 select (select count(*)
           from (select
                   from live
                  where shape_id = any(array(select id from shapes where queue = $1))
                  limit 100000) as counted) as tasks,
-       array(select name from plans where $1 = any(queues) order by name) as plans
+       array(select name from plans where $1 = any(queues) order by name) as plans,
+       array(select coalesce(name, id::text)
+               from schedules
+              where task ->> 'queue' = $1
+                 or graph #>> '{defaults,queue}' = $1
+                 or jsonb_path_exists(
+                        graph,
+                        case jsonb_typeof(graph -> 'tasks')
+                            when 'object' then '$.tasks.*.queue ? (@ == $name)'::jsonpath
+                            else '$.tasks[*].queue ? (@ == $name)'::jsonpath
+                        end,
+                        jsonb_build_object('name', $1::text)
+                    )
+              order by id
+              limit $2) as schedules
 
 -- name: read_promotion_terms
 -- Return all queues, the queues that the plan of each tenant includes, and shapes by id: what decides
