@@ -56,8 +56,8 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "list": CommandEntry("tasks.tasks:list_tasks", "List tasks, newest first."),
         "show": CommandEntry("tasks.tasks:show", "Show everything about a task."),
         "wait": CommandEntry(
-            "tasks.tasks:wait",
-            "Wait until tasks have ended, and exit with their exit code.",
+            "tasks.wait:wait",
+            "Wait until tasks or graphs have ended, and exit with the exit code of the task.",
         ),
         "logs": CommandEntry("tasks.tasks:logs", "Print the output of a task, unmodified."),
         "attempts": CommandEntry(

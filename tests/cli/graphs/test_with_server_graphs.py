@@ -29,7 +29,12 @@ def test_a_file_is_submitted_whole_waited_for_and_drawn(server, tmp_path):
     again = server.duly("submit", "-f", "-", "-o", "id", *key, input=PHOTO)
     assert again.stdout == f"{graph['id']}\n"
 
-    for command in ("show", "why", "logs", "wait"):
+    again = server.duly("wait", graph["id"])
+    assert again.returncode == 1
+    assert again.stderr == (
+        f"graph {graph['id']}: 2 of 4 tasks done; check failed, publish cancelled\n"
+    )
+    for command in ("show", "why", "logs"):
         said = server.duly(command, graph["id"]).stderr
         advice = f"See its tasks with: duly graph {graph['id']}"
         assert said == f"duly: {graph['id']} is a graph, not a task. {advice}\n"
@@ -158,3 +163,30 @@ def test_a_graph_is_paused_resumed_and_cancelled_as_a_whole(server):
     ended = server.duly("cancel", "--graph", graph, "-o", "json")
     assert json.loads(ended.stdout) == {"cancelled": 2}
     assert server.duly("wait", task).returncode == 125
+
+
+def test_wait_waits_for_graphs_by_id_and_name_and_for_tasks_beside_them(server, tmp_path):
+    file = tmp_path / "two.yaml"
+    file.write_text("name: waited\ntasks:\n  a: {run: sleep 1}\n  b: {run: 'true'}\n")
+    graph = server.duly("submit", "-f", str(file), "-o", "id").stdout.strip()
+    done = server.duly("wait", "waited")
+    assert (done.returncode, done.stderr) == (0, f"graph {graph}: 2 of 2 tasks done\n")
+    assert json.loads(server.duly("wait", graph, "-o", "json").stdout)["counts"] == {"done": 2}
+
+    task = server.duly("submit", "-o", "id", "--", "sh", "-c", "exit 3").stdout.strip()
+    both = server.duly("wait", graph, task)
+    assert both.returncode == 3
+    first, second = both.stderr.splitlines()
+    assert first.startswith(f"graph {graph}: 2 of 2") and second.startswith(f"{task}: failed")
+
+
+def test_waiting_for_a_graph_gives_up_after_the_timeout(server, tmp_path):
+    file = tmp_path / "long.yaml"
+    file.write_text("tasks:\n  a: {run: sleep 60}\n")
+    graph = server.duly("submit", "-f", str(file), "-o", "id").stdout.strip()
+    early = server.duly("wait", graph, "--timeout", "1")
+    assert early.returncode == 125
+    assert early.stderr == (
+        f"duly: Graph {graph} has not ended within the time. See it with: duly graph {graph}\n"
+    )
+    server.duly("cancel", "--graph", graph, "--yes")

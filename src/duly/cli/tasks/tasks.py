@@ -1,4 +1,4 @@
-"""`duly list`, `show`, `wait`, `logs`, `why` and `result`."""
+"""`duly list`, `show`, `logs`, `why` and `result`."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from duly.cli.completion import complete_node, complete_status, complete_task
-from duly.cli.connect import WAITING_RETRIES, connect, exit_125_on_error, print_notice
+from duly.cli.connect import WAITING_RETRIES, connect, print_notice
 from duly.cli.entry import INTERRUPTED
-from duly.cli.exit_codes import exit_code_for_task
 from duly.cli.output.details import task_details
 from duly.cli.output.printing import (
     Output,
@@ -22,8 +21,7 @@ from duly.cli.output.printing import (
 from duly.cli.output.text import clean, localise_times, now
 from duly.cli.output.truncation import MAX_NOTICE_BYTES, tell_if_truncated
 from duly.cli.tasks.find_task import task_to_read, telling_graphs
-from duly.cli.tasks.submission.request import parse_pairs, parse_seconds
-from duly.cli.tasks.submission.submit import wait_for_all
+from duly.cli.tasks.submission.request import parse_pairs
 from duly.cli.tasks.times import parse_since
 from duly.cli.tasks.watch import watch_list
 from duly.client.shapes.task_shapes import Task, TaskFilter, TaskListFilter, TenantPage
@@ -249,31 +247,6 @@ def print_task(shown: Task, output: Output, *, show_env: bool) -> None:
 def hide_env(task: Task) -> Task:
     """Return a task without the values of its environment variables, which may be secrets."""
     return {**task, "env": task["env"] and dict.fromkeys(task["env"], HIDDEN_VALUE)}
-
-
-def wait(
-    tasks: ReadTaskIds = None,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Give up after this time: 30s, 5m.")
-    ] = None,
-    output: OutputFlag = Output.TABLE,
-) -> None:
-    """Wait until tasks have ended, and exit with their exit code.
-
-    Of several tasks it is the first exit code that is not 0, in the order of the IDs.
-    """
-    limit = None if timeout is None else parse_seconds("--timeout", timeout)
-    with exit_125_on_error(), connect() as client:
-        # All are looked up first, so that a mistyped id is found before hours of waiting.
-        with telling_graphs(client, tasks or ()):
-            ids = [get_task_for_waiting(client, task)["id"] for task in tasks or (None,)]
-        ended = wait_for_all(client, ids, limit)
-        if output is not Output.TABLE and len(ended) == 1:
-            print_value(ended[0], output)
-        elif output is not Output.TABLE:
-            print_items(ended, None, output)
-    codes = [exit_code_for_task(task) for task in ended]
-    raise typer.Exit(next((code for code in codes if code), 0))
 
 
 def logs(

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from duly import clock
 from duly.cli import last_task
 from duly.cli.connect import (
     WAITING_RETRIES,
@@ -109,9 +108,11 @@ def submit_and_wait(fields: TaskFields, output: Output) -> None:
     raise typer.Exit(exit_code_for_task(ended))
 
 
-def wait_for(client: Client, task: str) -> Task:
-    """Wait for a task and print how it ended; Ctrl-C detaches."""
-    return wait_for_all(client, [task], None)[0]
+def wait_for(client: Client, task: str, timeout: float | None = None, *, prefix: str = "") -> Task:
+    """Wait for a task, and print how it ended after `prefix`; Ctrl-C detaches."""
+    ended = _wait(client, task, timeout)
+    print_notice(prefix + describe_end(ended))
+    return ended
 
 
 def _wait(client: Client, task: str, timeout: float | None) -> Task:
@@ -126,18 +127,6 @@ def _wait(client: Client, task: str, timeout: float | None) -> Task:
             f"\nDetached from task {task}, which continues. Wait again with: duly wait {task}"
         )
         raise typer.Exit(INTERRUPTED) from None
-
-
-def wait_for_all(client: Client, tasks: list[str], timeout: float | None) -> list[Task]:
-    """Wait for several tasks within one timeout, and print how each ended."""
-    until = None if timeout is None else clock.monotonic() + timeout
-    ended = []
-    for task in tasks:
-        left = None if until is None else max(until - clock.monotonic(), 0.0)
-        ended.append(_wait(client, task, left))
-        prefix = f"{task}: " if len(tasks) > 1 else ""
-        print_notice(prefix + describe_end(ended[-1]))
-    return ended
 
 
 def _when(task: Task) -> str:
