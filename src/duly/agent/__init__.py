@@ -7,6 +7,7 @@ everything.
     preparation  everything before a task's first instruction: workspace, bundle, inputs, user
     supervision  the supervisor and its spawners: separate processes that start and end tasks
     limits       cgroups, disk and memory: how a task is kept within its resources
+    pool         workers: functions in warm processes instead of commands
     reporting    what goes back to the servers: outcomes, logs, progress, measurements
 
 Start with `state.py`, then `session.py` and `executor.py`.

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duly
-from duly import timers, wire
+from duly import wire
 from duly.agent import identity
-from duly.agent.gateway import Backoff, Gateway
+from duly.agent.gateway import Gateway
 from duly.agent.leftovers import sweep
 from duly.agent.limits import cgroup_hierarchies
 from duly.agent.limits.enforcement import enforcement
+from duly.agent.membership import Membership
 from duly.agent.preparation import bundle_cache, task_users, workspace
 from duly.agent.preparation.bundle_cache import BundleCache
 from duly.agent.preparation.command_attempts import CommandAttempts
@@ -28,14 +29,11 @@ from duly.agent.reporting.task_socket import TaskSocket
 from duly.agent.session import Session, SupervisorLost
 from duly.agent.supervision import supervisor_link
 from duly.agent.watchdog import Watchdog
-from duly.clock import monotonic
-from duly.errors import ConfigError, Forbidden, Unauthenticated, Unavailable
+from duly.errors import ConfigError
 from duly.model.resources import Resources
-from duly.wire import JoinRequest, JoinResponse
+from duly.wire import JoinRequest
 
 log = logging.getLogger(__name__)
-
-JOIN_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +114,7 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
         )
         try:
             with _listening(listener, attempts, session), Watchdog(session.lease_ends_at):
-                return await _work(options, data, gateway, session, enforced, stop)
+                return await _membership(options, data, enforced).serve(gateway, session, stop)
         except SupervisorLost:
             log.critical("the supervisor died; killing the attempts that it left behind")
             return 1
@@ -136,85 +134,23 @@ def _listening(
     return TaskSocket(listener, attempts.by_caller, session.reported)
 
 
-async def _work(
-    options: AgentOptions,
-    data: Path,
-    gateway: Gateway,
-    session: Session,
-    enforced: dict[str, str],
-    stop: asyncio.Event,
-) -> int:
-    """Join and serve, again for every incarnation that is fenced, until told to stop."""
-    while True:
-        sent_at, joined = await _join(options, data, gateway, enforced, stop)
-        if joined is None:
-            return 0
-        log.info("joined", extra={"node": joined.node, "incarnation": joined.incarnation})
-        if options.on_joined:
-            options.on_joined()
-        if await session.serve(joined, sent_at, stop):
-            return 0
-
-
-async def _join(
-    options: AgentOptions,
-    data: Path,
-    gateway: Gateway,
-    enforced: dict[str, str],
-    stop: asyncio.Event,
-) -> tuple[float, JoinResponse | None]:
-    """Join as this node, or as a new one; None means that the agent was told to stop."""
-    message = JoinRequest(
-        name=options.name,
-        key=identity.ensure(data).key,
-        capacity=wire.capacity(options.capacity),
-        labels=options.labels,
-        isolation=options.isolation,
-        version=duly.__version__,
-        enforcement=enforced,
-    )
-    backoff = Backoff()
-    while not stop.is_set():
-        sent_at = monotonic()
-        try:
-            return sent_at, await _ask_to_join(options, data, gateway, message)
-        except Unavailable as error:
-            log.warning("cannot join", extra={"error": error.message})
-        await timers.wait_for(stop, backoff.next())
-    return 0.0, None
-
-
-async def _ask_to_join(
-    options: AgentOptions, data: Path, gateway: Gateway, message: JoinRequest
-) -> JoinResponse:
-    saved = identity.ensure(data)
-    refusal = ""
-    for secret in _secrets(saved, options.join_token):
-        gateway.key = secret
-        try:
-            joined = await gateway.join(message, timeout=JOIN_TIMEOUT_SECONDS)
-        except (Unauthenticated, Forbidden) as error:
-            log.warning("not accepted", extra={"error": error.message})
-            # Of both refusals, that of the token is the newer secret's.
-            if secret == options.join_token or not options.join_token:
-                refusal = error.message
-            continue
-        gateway.key = saved.key
-        if joined.node != saved.node:
-            identity.save(data, identity.Identity(joined.node, saved.key))
-        return joined
-    if saved.node is None and not options.join_token:
-        refusal = (
+def _membership(options: AgentOptions, data: Path, enforced: dict[str, str]) -> Membership:
+    """Return how this agent joins."""
+    return Membership(
+        data=data,
+        describe=lambda key: JoinRequest(
+            name=options.name,
+            key=key,
+            capacity=wire.capacity(options.capacity),
+            labels=options.labels,
+            isolation=options.isolation,
+            version=duly.__version__,
+            enforcement=enforced,
+        ),
+        secret=options.join_token,
+        if_unknown=(
             "It has not joined yet, and has no join token. Create one with 'duly node token "
             "create', and give it with --join-token-file."
-        )
-    raise ConfigError(f"No server accepts this node. {refusal}")
-
-
-def _secrets(saved: identity.Identity, token: str | None) -> list[str]:
-    """Return the secrets to try, likeliest first.
-
-    A first join whose response was lost has registered the key, and its token may have expired.
-    """
-    tokens = [token] if token else []
-    return [*tokens, saved.key] if saved.node is None else [saved.key, *tokens]
+        ),
+        on_joined=options.on_joined,
+    )

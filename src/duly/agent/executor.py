@@ -105,5 +105,8 @@ class Executor(Protocol):
     def forget(self, ref: AttemptRef) -> None:
         """Remove everything that this node still keeps of the attempt."""
 
+    def offer(self) -> int | None:
+        """Return the slots that the next heartbeat offers; None if the node offers none."""
+
     def renewed(self) -> None:
         """Tidy up, and count on it that the servers know what the last heartbeat said."""

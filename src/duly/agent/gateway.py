@@ -142,6 +142,12 @@ class Gateway:
         """Send JSON to `path`, authenticated with `key` instead of the node's key."""
         return await self._request("PUT", path, body, JSON_MEDIA_TYPE, timeout, key)
 
+    async def request(
+        self, method: str, path: str, body: bytes, *, key: str, timeout: float, route: str
+    ) -> bytes:
+        """Send JSON to `path`, which is one of many of a `route`, authenticated with `key`."""
+        return await self._request(method, path, body, JSON_MEDIA_TYPE, timeout, key, route)
+
     async def _request(
         self,
         method: str,
@@ -150,6 +156,7 @@ class Gateway:
         media_type: str,
         timeout: float,
         key: str | None = None,
+        route: str | None = None,
     ) -> bytes:
         current = self._current
         headers = {"Authorization": f"Bearer {key or self.key}", "Content-Type": media_type}
@@ -158,7 +165,7 @@ class Gateway:
             async with (
                 asyncio.timeout(timeout) as limit,
                 self._tracked(current, limit),
-                self._session(path).request(
+                self._session(route or path).request(
                     method, url, data=body, headers=headers, allow_redirects=False
                 ) as response,
             ):

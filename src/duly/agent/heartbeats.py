@@ -22,10 +22,12 @@ class HeartbeatSender:
         self,
         gateway: Gateway,
         held: Callable[[], list[AttemptRef]],
+        offer: Callable[[], int | None],
         on_renewed: Callable[[Renewed], None],
     ) -> None:
         self._gateway = gateway
         self._held = held
+        self._offer = offer
         self._on_renewed = on_renewed
         self._shortage = Shortage()
         self._nudged = asyncio.Event()
@@ -54,6 +56,7 @@ class HeartbeatSender:
                 held=self._held(),
                 stopping=stop.is_set(),
                 shortage=self._shortage.current(sent_at),
+                slots=self._offer(),
             )
             try:
                 renewed = await self._gateway.call(

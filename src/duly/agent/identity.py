@@ -76,6 +76,16 @@ def instance_name(data: Path) -> str:
 
 def lock(data: Path) -> int:
     """Lock the folder and wait for its former supervisor to exit; keep the returned descriptor."""
+    fd = try_lock(data)
+    if fd is None:
+        raise ConfigError(
+            f"Another agent runs on {data}. Give this one a folder of its own with --data."
+        )
+    return fd
+
+
+def try_lock(data: Path) -> int | None:
+    """Lock the folder like `lock`; None if another process has it."""
     # An agent of root runs tasks as other users, which traverse the folder to their workspaces; all
     # else in it is closed to them.
     make_folder(data, 0o711 if os.geteuid() == 0 else 0o700)
@@ -84,9 +94,7 @@ def lock(data: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
-        raise ConfigError(
-            f"Another agent runs on {data}. Give this one a folder of its own with --data."
-        ) from None
+        return None
     _wait_for_old_supervisor(data / "supervisor.lock")
     return fd
 

@@ -16,6 +16,7 @@ from duly.agent.gateway import Backoff, Gateway
 from duly.agent.heartbeats import HeartbeatSender
 from duly.agent.limits.shortage import HAND_BACK_DELAY_SECONDS
 from duly.agent.local_attempt import LocalAttempt
+from duly.agent.reporting.attempt_keys import AttemptKeys
 from duly.agent.reporting.logs import LogSender
 from duly.agent.reporting.measurements import MeasurementSender
 from duly.agent.reporting.preparations import PreparingSender
@@ -57,6 +58,7 @@ class Session:
         executor: Executor,
         *,
         freezer: bool,
+        keys: AttemptKeys | None = None,
         on_tasks_left: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._on_tasks_left = on_tasks_left
@@ -67,15 +69,18 @@ class Session:
             gateway, self._on_report_answered, lambda: len(self._state.attempts)
         )
         self._logs = LogSender(gateway)
-        self._progress = ProgressSender(gateway)
+        self._progress = ProgressSender(gateway, keys or AttemptKeys(gateway))
         self._preparations = PreparingSender(gateway)
         self._measurements = MeasurementSender(gateway, executor)
-        self._heartbeats = HeartbeatSender(gateway, lambda: self._state.held, self._on_renewed)
+        self._heartbeats = HeartbeatSender(
+            gateway, lambda: self._state.held, executor.offer, self._on_renewed
+        )
         self._is_over = asyncio.Event()
         self._is_settled = asyncio.Event()
         self._assignment: Assignment | None = None
         """The assignment that is being handled."""
         self._last_token = 0
+        self._is_rejoining = False
         executor.connect(self)
 
     def lease_ends_at(self) -> float:
@@ -132,6 +137,13 @@ class Session:
     def heartbeat_soon(self) -> None:
         """Send a heartbeat without waiting for the interval."""
         self._heartbeats.soon()
+
+    def rejoin(self) -> None:
+        """End this incarnation, unless attempts are held: those are finished first."""
+        self._heartbeats.soon()
+        if not self._state.held:
+            self._is_rejoining = True
+            self._is_over.set()
 
     # What the state machine wants done.
 
@@ -208,6 +220,7 @@ class Session:
         When it returns False, nothing of the fenced incarnation is left.
         """
         self._is_over.clear()
+        self._is_rejoining = False
         self._is_settled.clear()
         for effect in self._state.begin_incarnation(sent_at, joined.lease_ttl):
             self._apply(effect)
@@ -236,7 +249,7 @@ class Session:
             return False
         if not self._state.held:
             await self._leave(joined.incarnation)
-        return True
+        return stop.is_set() or not self._is_rejoining
 
     async def _fence_on_refusal(self, loop: Callable[[], Any]) -> None:
         try:

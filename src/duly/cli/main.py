@@ -145,6 +145,11 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
             "Start an agent: it makes this machine a node and runs tasks here.",
             extra="server",
         ),
+        "worker": CommandEntry(
+            "fleet.worker:worker",
+            "Start a worker: it runs the functions of a Python app, in warm processes.",
+            extra="server",
+        ),
         "dashboard": CommandEntry(
             "fleet.dashboard:dashboard",
             "Serve the dashboard; users log in with a password.",

@@ -1,6 +1,5 @@
 """Runs the agent's process, for `duly agent` and as a child of `duly up`."""
 
-import asyncio
 import socket
 import ssl
 from collections.abc import Callable
@@ -9,11 +8,11 @@ from pathlib import Path
 from duly.agent.agent import AgentOptions, run_agent
 from duly.agent.capacity import detect
 from duly.errors import ConfigError, DulyError
-from duly.launch.event_loop import run, tune_garbage_collector
+from duly.launch.event_loop import run
+from duly.launch.interruption import run_node
 from duly.launch.local.agent_process import AgentFlags, check_isolation
 from duly.launch.local.child_process import receive, report_started, report_tasks_left
 from duly.launch.logs import log_to_stderr
-from duly.launch.signals import Signals
 from duly.model.resources import Resources
 from duly.model.wording import describe_unreadable
 
@@ -27,26 +26,8 @@ async def run_until_interrupted(
     `tasks_left` is called with the number of tasks that have not ended, whenever it changes.
     """
     check_isolation(flags.isolation)
-    tune_garbage_collector()
-    signals, codes = Signals(), [0]
     options = _options(flags, joined, tasks_left)
-    stopped = await signals.run(_work(options, signals.hurry, codes))
-    return codes[-1] or stopped
-
-
-async def _work(options: AgentOptions, hurry: asyncio.Event, codes: list[int]) -> None:
-    stop = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        agent = group.create_task(run_agent(options, stop))
-        try:
-            codes.append(await asyncio.shield(agent))
-        except asyncio.CancelledError:
-            if agent.done():
-                raise  # The agent failed and the group cancels us; there was no signal.
-            stop.set()
-            hurry_wait = group.create_task(hurry.wait())
-            await asyncio.wait([agent, hurry_wait], return_when=asyncio.FIRST_COMPLETED)
-            raise
+    return await run_node(lambda stop: run_agent(options, stop))
 
 
 def _options(
@@ -59,7 +40,7 @@ def _options(
         name=flags.name or socket.gethostname(),
         capacity=_capacity(flags, data),
         join_token=_token(flags.join_token_file),
-        trust=_trust(flags.ca_file),
+        trust=load_trust(flags.ca_file),
         labels=flags.labels,
         tasks_as=flags.tasks_as,
         port_range=flags.port_range,
@@ -102,7 +83,8 @@ def _token(file: str | None) -> str | None:
     return token or None
 
 
-def _trust(ca_file: str | None) -> ssl.SSLContext | None:
+def load_trust(ca_file: str | None) -> ssl.SSLContext | None:
+    """Return a TLS context that trusts the certificates in a file; None without a file."""
     if ca_file is None:
         return None
     try:

@@ -38,6 +38,7 @@ from duly.launch.local.ports import (
 from duly.launch.local.postgres import embedded_postgres
 from duly.launch.local.shutdown_progress import AGENT, ShutdownProgress
 from duly.launch.local.user_config import Written, write_user_config
+from duly.launch.local.worker_process import default_processes, worker_part
 from duly.launch.serve import ServeOptions, listen
 from duly.launch.serving import serving
 from duly.launch.signals import Signals
@@ -64,6 +65,8 @@ class UpOptions:
     """The object store; by default a folder in `data`."""
     dashboard: bool = True
     isolation: str = "process"
+    app: str | None = None
+    """The application whose functions a worker runs here, as MODULE:APP."""
     settings: Settings = field(default_factory=Settings)
     verbose: bool = False
 
@@ -130,7 +133,14 @@ async def _run(
         await stack.enter_async_context(
             keep_running(agent, grace + AGENT_STOP_MARGIN_SECONDS, hurry)
         )
-        await _wait_for_join(agent)
+        await _wait_for_start(agent, "agent")
+        if options.app is not None:
+            worker = _worker(options.app, options, installation, progress)
+            stack.enter_context(progress.part("the worker"))
+            await stack.enter_async_context(
+                keep_running(worker, grace + AGENT_STOP_MARGIN_SECONDS, hurry)
+            )
+            await _wait_for_start(worker, "worker")
         _print_greeting(options, installation, say, warn)
         if pages:
             line = partial(greeting.pages_line, address=pages.address, file=data / NAME)
@@ -175,17 +185,32 @@ async def _agent(
         join_token_file=token_file,
         isolation=options.isolation,
         verbose=options.verbose,
+        reserved_cpus=0 if options.app is None else default_processes(),
         on_tasks_left=progress.set_tasks,
     )
 
 
-async def _wait_for_join(agent: ChildProcess) -> None:
+def _worker(
+    app: str, options: UpOptions, installation: LocalInstallation, progress: ShutdownProgress
+) -> ChildProcess:
+    """Return the worker of this machine, which runs the functions of an application."""
+    return worker_part(
+        app=app,
+        url=installation.url,
+        key=installation.key,
+        data=str(installation.data / "worker"),
+        verbose=options.verbose,
+        on_tasks_left=progress.set_tasks,
+    )
+
+
+async def _wait_for_start(part: ChildProcess, name: str) -> None:
     try:
         async with asyncio.timeout(AGENT_START_TIMEOUT_SECONDS):
-            await agent.started.wait()
+            await part.started.wait()
     except TimeoutError as error:
         raise ConfigError(
-            f"The agent did not join within {AGENT_START_TIMEOUT_SECONDS:g} s; see its output "
+            f"The {name} did not join within {AGENT_START_TIMEOUT_SECONDS:g} s; see its output "
             "above. Run 'duly doctor' to check this machine."
         ) from error
 

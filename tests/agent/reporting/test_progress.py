@@ -10,6 +10,7 @@ from duly import wire
 from duly.agent import gateway
 from duly.agent.gateway import Gateway
 from duly.agent.reporting import coalescer
+from duly.agent.reporting.attempt_keys import AttemptKeys
 from duly.agent.reporting.progress import PROGRESS_PATH, ProgressSender
 from duly.errors import Unauthenticated
 from duly.model import attempt_key
@@ -30,7 +31,7 @@ def _at_once(monkeypatch):
 async def sending(server):
     async with Gateway([server.url]) as line, asyncio.TaskGroup() as group:
         line.key = "node"
-        sender = ProgressSender(line)
+        sender = ProgressSender(line, AttemptKeys(line))
         loop = group.create_task(sender.run())
         yield sender
         loop.cancel()

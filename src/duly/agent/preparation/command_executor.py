@@ -141,6 +141,10 @@ class CommandExecutor:
         """The attempts that have been handed to the supervisor and have not ended."""
         return self._attempts.running
 
+    def offer(self) -> int | None:
+        """Return None: commands take resources, not slots."""
+        return None
+
     def report(self, ref: AttemptRef, conclusion: Conclusion) -> AttemptReport:
         """Build the report of an attempt that has ended."""
         return self._attempts.report(ref, conclusion)

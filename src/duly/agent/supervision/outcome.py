@@ -34,6 +34,14 @@ class Failure(msgspec.Struct, frozen=True):
         return find_shortage(self.step, self.error)
 
 
+class Conclusion(msgspec.Struct, frozen=True):
+    """The outcome of an attempt, with the reason when it is not a success."""
+
+    outcome: Outcome
+    reason: Reason | None = None
+    exit_code: int | None = None
+
+
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
     """How the processes of an attempt ended; `code` is negative for a signal."""
 
@@ -58,14 +66,8 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     memory_mb: int = 0
     disk_mb: int = 0
     peak_memory_mb: float | None = None
-
-
-class Conclusion(msgspec.Struct, frozen=True):
-    """The outcome of an attempt, with the reason when it is not a success."""
-
-    outcome: Outcome
-    reason: Reason | None = None
-    exit_code: int | None = None
+    conclusion: Conclusion | None = None
+    """What a function itself came to, unless it was ended first."""
 
 
 REASONS_BY_INTENT = {
@@ -122,6 +124,8 @@ def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
         return _capped(end, code)
     if end.stopped and intent is not None:
         return Conclusion(intent, REASONS_BY_INTENT[intent], code)
+    if end.conclusion is not None:
+        return end.conclusion
     if end.disk_exceeded or end.code == -signal.SIGXFSZ:
         return Conclusion(Outcome.OVERUSED, _disk(end), code)
     if end.code == 0:

@@ -78,6 +78,10 @@ def up(
     ] = True,
     store: StoreFlag = None,
     isolation: IsolationFlag = "process",
+    app: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:APP", help="Also start a worker for the functions of an app."),
+    ] = None,
     config: ConfigFlag = None,
     verbose: VerboseFlag = False,
 ) -> None:
@@ -103,6 +107,7 @@ def up(
         store_url=store,
         dashboard=dashboard,
         isolation=isolation,
+        app=app,
         settings=settings.load(config, os.environ),
         verbose=verbose,
     )

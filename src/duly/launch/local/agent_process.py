@@ -3,6 +3,7 @@
 Separate from `agent.py`, because importing the agent would cost the process of `duly up` 12 MB.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,10 +52,12 @@ def agent_part(
     join_token_file: Path,
     isolation: str,
     verbose: bool,
+    reserved_cpus: int = 0,
     on_tasks_left: Callable[[int], None],
 ) -> ChildProcess:
-    """Return the agent of `duly up`, which offers all of this machine's resources.
+    """Return the agent of `duly up`, which offers this machine's resources.
 
+    All of them, but for the `reserved_cpus` of a worker beside it; one CPU is always offered.
     While it stops, `on_tasks_left` is called with the number of tasks that have not ended.
     """
     flags = AgentFlags(
@@ -64,6 +67,7 @@ def agent_part(
         isolation=isolation,
         port_range=UP_PORTS,
         verbose=verbose,
+        cpu=max(1, len(os.sched_getaffinity(0)) - reserved_cpus) if reserved_cpus else None,
     )
     return ChildProcess(
         "agent",
