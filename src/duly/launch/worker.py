@@ -1,6 +1,5 @@
 """Runs the worker's process, for `duly worker` and as a child of `duly up`."""
 
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,7 +47,7 @@ def _options(flags: WorkerFlags, ready: Ready, tasks_left: Callable[[int], None]
     return WorkerOptions(
         urls=flags.urls,
         pool=pool,
-        name=flags.name or socket.gethostname(),
+        name=flags.name,
         data=data,
         key=flags.key,
         trust=load_trust(flags.ca_file),

@@ -4,9 +4,11 @@ import asyncio
 import hashlib
 import logging
 import os
+import shutil
+import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import duly
@@ -42,7 +44,8 @@ class WorkerOptions:
 
     urls: list[str]
     pool: PoolOptions
-    name: str
+    name: str | None = None
+    """None: made of the machine and the application."""
     data: Path | None = None
     """The folder of its identity; None: the first in the user's own that is not in use."""
     key: str | None = field(default=None, repr=False)
@@ -59,18 +62,24 @@ async def run_worker(options: WorkerOptions, stop: asyncio.Event) -> int:
 
     Raises ConfigError if the application cannot be loaded, or no server accepts this worker.
     """
-    data, locked = _claim(options)
+    data, locked, number = _claim(options)
     try:
-        return await _run(options, data, stop)
+        name = options.name or _name(options, number)
+        return await _run(replace(options, name=name), data, stop)
     finally:
         os.close(locked)
 
 
-def _claim(options: WorkerOptions) -> tuple[Path, int]:
-    """Return the worker's folder, locked."""
+def _name(options: WorkerOptions, number: int) -> str:
+    name = f"{socket.gethostname()}-{options.pool.app.partition(':')[0]}"
+    return name if number == 1 else f"{name}-{number}"
+
+
+def _claim(options: WorkerOptions) -> tuple[Path, int, int]:
+    """Return the worker's folder, locked, and its number among those of the application."""
     if options.data is not None:
         data = options.data.resolve()
-        return data, identity.lock(data)
+        return data, identity.lock(data), 1
     root = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
     what = f"{options.urls[0]}\n{Path.cwd()}\n{options.pool.app}"
     digest = hashlib.sha256(os.fsencode(what)).hexdigest()[:12]
@@ -78,7 +87,7 @@ def _claim(options: WorkerOptions) -> tuple[Path, int]:
         data = root / "duly" / "workers" / f"{digest}-{number}"
         locked = identity.try_lock(data)
         if locked is not None:
-            return data, locked
+            return data, locked, number
     raise ConfigError(f"{MAX_WORKERS_PER_APP} workers run here already.")
 
 
@@ -86,6 +95,7 @@ async def _run(options: WorkerOptions, data: Path, stop: asyncio.Event) -> int:
     instance, users = identity.instance_name(data), SameUser(None)
     work, spool = data / "pool", data / "spool"
     sweep(instance, work, spool, users)
+    shutil.rmtree(work, ignore_errors=True)
     for folder in (work, spool):
         folder.mkdir(mode=0o700, exist_ok=True)
     layout = cgroup_hierarchies.find(instance, limit_processes=True)
@@ -135,7 +145,7 @@ async def _serve(
     member = Membership(
         data=data,
         describe=lambda key: JoinRequest(
-            name=options.name,
+            name=options.name or "",
             key=key,
             capacity=Capacity(extra={SLOTS: executor.slots}),
             labels=options.labels,

@@ -37,7 +37,8 @@ DataFlag = Annotated[
     ),
 ]
 NameFlag = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Name of the worker. [default: host name]")
+    str | None,
+    typer.Option(metavar="NAME", help="Name of the worker. [default: host name and module]"),
 ]
 LabelFlag = Annotated[
     list[str] | None,
