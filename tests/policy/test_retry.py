@@ -13,6 +13,8 @@ from duly.policy.retry import (
     Finish,
     Retry,
     RetryPolicy,
+    Throttle,
+    Wish,
     backoff,
     count,
     decide,
@@ -58,6 +60,56 @@ def test_what_cannot_go_on_is_set_aside_with_the_reason(outcome, failures, losse
     decision = after(outcome, failures, losses, policy)
     assert isinstance(decision, DeadLetter)
     assert decision.reason.code == code
+
+
+MINUTE = timedelta(minutes=1)
+GAVE_UP = DeadLetter(Reason("gave_up", "It is not retried, as its function asked."))
+LAST = DeadLetter(Reason("attempts_exhausted", "That was the last of 3 attempts."))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failures", "wish", "decision"),
+    [
+        (Outcome.FAILED, 1, Wish(MINUTE), Retry(NOW + MINUTE, keeps_place=False)),
+        (Outcome.FAILED, 1, Wish(timedelta(0)), Retry(NOW, keeps_place=False)),
+        (Outcome.FAILED, 3, Wish(MINUTE), LAST),
+        (Outcome.FAILED, 1, Wish(gives_up=True), GAVE_UP),
+        (Outcome.FAILED, 1, Wish(MINUTE, gives_up=True), GAVE_UP),
+        (Outcome.CAPPED, 1, Wish(MINUTE, gives_up=True), after(Outcome.CAPPED, 1, jitter=0)),
+        (Outcome.LOST, 0, Wish(MINUTE, gives_up=True), Retry(NOW, keeps_place=True)),
+        (Outcome.SUCCEEDED, 0, Wish(MINUTE, gives_up=True), Finish()),
+        (Outcome.EXPIRED, 0, Wish(MINUTE, gives_up=True), Retry(NOW, keeps_place=True)),
+    ],
+)
+def test_what_a_function_asked_for_changes_what_follows_from_its_failure(
+    outcome, failures, wish, decision
+):
+    tally = Tally(failures, 0)
+    told = {"wish": wish, "is_cancelled": False, "now": NOW, "jitter": 0.0}
+    assert decide(POLICY, outcome, tally, **told) == decision
+    assert decide(POLICY, outcome, tally, **{**told, "is_cancelled": True}) == Cancel()
+
+
+def test_a_delay_that_a_function_asked_for_is_spread_by_a_tenth_and_never_shortened():
+    tally, wish = Tally(1, 0), Wish(MINUTE)
+    latest = decide(
+        POLICY, Outcome.FAILED, tally, wish=wish, is_cancelled=False, now=NOW, jitter=1.0
+    )
+    assert latest == Retry(NOW + MINUTE * 1.1, keeps_place=False)
+
+
+def test_a_throttled_function_that_gives_up_is_not_retried():
+    decision = decide(
+        POLICY,
+        Outcome.FAILED,
+        Tally(0, 0),
+        throttle=Throttle(1),
+        wish=Wish(gives_up=True),
+        is_cancelled=False,
+        now=NOW,
+        jitter=0.0,
+    )
+    assert decision == GAVE_UP
 
 
 @pytest.mark.parametrize(

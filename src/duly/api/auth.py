@@ -93,8 +93,8 @@ async def guard(request: Request) -> None:
                 credential = await components.authenticator.authenticate(bearer)
         _identify(request, credential.tenant_id)
         if access is not Access.OWN:
-            _check_scope(credential, REQUIRED_SCOPES[access])
-            _check_suspended(credential, str(request.scope.get("method")))
+            check_scope(credential, REQUIRED_SCOPES[access])
+            check_suspended(credential, str(request.scope.get("method")))
         query = request.scope["query_string"]
         # The plain spelling, or possibly a percent-encoded one.
         acting = None
@@ -147,14 +147,15 @@ async def _authenticate_attempt(components: Components, bearer: str, access: Acc
     return key
 
 
-def _check_scope(credential: Credential, needed: Scope) -> None:
+def check_scope(credential: Credential, needed: Scope) -> None:
+    """Raise Forbidden unless the caller has a scope, or administers everything."""
     if needed not in credential.scopes and Scope.ADMIN not in credential.scopes:
         raise Forbidden(
             f"Your key lacks the scope {needed.value!r}. Use a key that has it.", scope=needed.value
         )
 
 
-def _check_suspended(credential: Credential, method: str) -> None:
+def check_suspended(credential: Credential, method: str) -> None:
     """Refuse everything but reads to a suspended tenant."""
     if credential.is_suspended and method not in ("GET", "HEAD"):
         raise TenantSuspended(

@@ -36,11 +36,19 @@ class Absence(StrEnum):
     REMOVED = "removed"
 
 
+class Worker(msgspec.Struct, frozen=True):
+    """What makes a node a worker: its tenant, and the functions that it knows."""
+
+    tenant_id: int
+    functions: frozenset[str] = frozenset()
+
+
 class NodeProfile(msgspec.Struct, frozen=True):
     """The total capacity and labels of a node, alive or not."""
 
     capacity: Resources
     labels: dict[str, str] = {}
+    worker: Worker | None = None
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +72,18 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """Placement prefers nodes with a lower penalty (`policy/health.py`)."""
     revision: int = 0
     """Rises when the offer changes; a placement names the revision it was based on."""
+    worker: Worker | None = None
+    """Set for a worker, which runs calls of its tenant and nothing else."""
 
     @property
     def takes_work(self) -> bool:
         """Return True if tasks may be placed there at all."""
         return not self.draining and self.shortage is None
+
+    @property
+    def profile(self) -> NodeProfile:
+        """Return what stays of the offer when nothing runs there."""
+        return NodeProfile(self.capacity, self.labels, self.worker)
 
 
 class AbsentNode(msgspec.Struct, frozen=True):
@@ -79,3 +94,4 @@ class AbsentNode(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     absence: Absence
     since: datetime
+    worker: Worker | None = None

@@ -7,9 +7,11 @@ Decision: docs/adr/0024-queue-in-shape.md.
 """
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
+from duly.model.node import Worker
 from duly.model.resources import Resources
 
 
@@ -29,6 +31,20 @@ class FunctionRef(msgspec.Struct, frozen=True):
 
     tenant_id: int
     name: str
+
+
+class Node(Protocol):
+    """What a shape asks of a node, besides resources."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels that the node has."""
+        ...
+
+    @property
+    def worker(self) -> Worker | None:
+        """Return what it is as a worker; None for an agent."""
+        ...
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -58,6 +74,27 @@ class Shape(msgspec.Struct, frozen=True):
         if self.function is not None:
             fields = (*fields, self.function)
         return msgspec.json.encode(fields, order="deterministic").decode()
+
+    def is_for(self, worker: Worker | None) -> bool:
+        """Return True for the nodes that may run it by their kind.
+
+        These are agents for a command, and the workers of its tenant for a call.
+        """
+        if self.function is None:
+            return worker is None
+        return worker is not None and worker.tenant_id == self.function.tenant_id
+
+    def suits(self, node: Node) -> bool:
+        """Return True if a node may run it and has its labels, and as a worker knows its function.
+
+        Every decision on where a task fits asks this, besides comparing resources.
+        """
+        if not self.is_for(node.worker):
+            return False
+        called, worker = self.function, node.worker
+        if called is not None and worker is not None and called.name not in worker.functions:
+            return False
+        return not (self.requires and self.missing(node.labels))
 
     def missing(self, labels: Mapping[str, str]) -> dict[str, str]:
         """Return the required labels that a node with `labels` does not have."""

@@ -166,7 +166,7 @@ def held_back(
 
 def _fitting_count(offer: Offer, ask: Ask, hold: Resources | None, limit: int) -> int:
     """Return how many identical asks a node can take beside its hold, up to `limit`."""
-    if not offer.takes_work or ask.shape.missing(offer.labels):
+    if not offer.takes_work or not ask.shape.suits(offer):
         return 0
     free = offer.free
     if hold is not None and ask.run_time_bound >= offer.next_end:
@@ -205,7 +205,7 @@ def fits(shape: Shape, offer: Offer) -> bool:
     return (
         offer.takes_work
         and not offer.free.shortage(shape.needs, offer.capacity)
-        and not shape.missing(offer.labels)
+        and shape.suits(offer)
     )
 
 
@@ -226,10 +226,8 @@ def could_fit(shape: Shape, offer: Offer) -> bool:
 
 
 def could_ever_fit(shape: Shape, nodes: Sequence[NodeProfile]) -> bool:
-    """Return True if any node has the labels and, when empty, enough capacity."""
-    return any(
-        not shape.missing(node.labels) and not node.capacity.shortage(shape.needs) for node in nodes
-    )
+    """Return True if any node suits the shape and, when empty, has enough capacity."""
+    return any(shape.suits(node) and not node.capacity.shortage(shape.needs) for node in nodes)
 
 
 def reasons_against(shape: Shape, offer: Offer) -> list[str]:
@@ -238,6 +236,10 @@ def reasons_against(shape: Shape, offer: Offer) -> list[str]:
         return ["draining"]
     if offer.shortage is not None:
         return [f"short of {offer.shortage}"]
+    if shape.function is None and offer.worker is not None:
+        return ["a worker"]
+    if not shape.suits(msgspec.structs.replace(offer, labels=shape.requires)):
+        return ["not a worker that knows the function"]
     if missing := shape.missing(offer.labels):
         return [f"not {name}={value}" for name, value in missing.items()]
     if never := offer.capacity.shortage(shape.needs):

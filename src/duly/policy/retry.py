@@ -49,6 +49,17 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True)
+class Wish:
+    """What a function that failed asked for: another delay, or no retry at all."""
+
+    retry_after: timedelta | None = None
+    gives_up: bool = False
+
+
+NO_WISH = Wish()
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """The task is done."""
 
@@ -101,6 +112,7 @@ def decide(
     is_cancelled: bool,
     exit_code: int | None = None,
     throttle: Throttle | None = None,
+    wish: Wish = NO_WISH,
     now: datetime,
     jitter: float,
 ) -> Decision:
@@ -109,6 +121,7 @@ def decide(
     `tally` and `lost_starts` count this attempt too. `jitter`, from 0 to 1, spreads retries out:
     0 gives no delay, 1 the full one. A lost attempt is retried at once and does not count against
     `max_attempts`, because the task did nothing wrong, unless it is lost repeatedly as it starts.
+    A `wish` changes what follows from a failure, which counts like any other.
     A task whose cancellation was requested is cancelled however its attempt ended: the request
     was confirmed to the client.
     """
@@ -127,11 +140,17 @@ def decide(
             )
         case Outcome.LOST:
             return _after_loss(policy, lost_start_count(policy, lost_starts), now, jitter)
+        case Outcome.FAILED if wish.gives_up:
+            return DeadLetter(Reason("gave_up", "It is not retried, as its function asked."))
         case Outcome.FAILED if exit_code in policy.no_retry_exit_codes:
             message = f"It is not retried after exit code {exit_code}, as it asked."
             return DeadLetter(Reason("exit_code_not_retried", message))
         case Outcome.FAILED if throttle is not None and throttle.is_excused:
             return Retry(at=now + _pause(policy, throttle, jitter), keeps_place=True)
+        case Outcome.FAILED if (
+            wish.retry_after is not None and tally.failures < policy.max_attempts
+        ):
+            return Retry(at=now + spread(wish.retry_after, jitter), keeps_place=False)
         case _ if tally.failures < policy.max_attempts:
             return Retry(at=now + backoff(policy, tally.failures, jitter), keeps_place=False)
         case _:
@@ -145,7 +164,12 @@ def _pause(policy: RetryPolicy, throttle: Throttle, jitter: float) -> timedelta:
     """Return how long a throttled task waits: as it was told, with some spread, or a backoff."""
     if throttle.retry_after is None:
         return backoff(policy, throttle.times, jitter)
-    return throttle.retry_after * (1 + REQUESTED_SPREAD * jitter)
+    return spread(throttle.retry_after, jitter)
+
+
+def spread(delay: timedelta, jitter: float) -> timedelta:
+    """Return a requested delay, or up to a tenth more."""
+    return delay * (1 + REQUESTED_SPREAD * jitter)
 
 
 def lost_start_count(policy: RetryPolicy, lost: LostStarts) -> int:

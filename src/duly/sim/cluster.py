@@ -95,7 +95,7 @@ class Cluster:
                 node.pools = [
                     counts
                     for key, counts in self.running.items()
-                    if dict(key).items() <= group.labels.items()
+                    if dict(key.labels).items() <= group.labels.items()
                 ]
                 self.nodes[node.id] = node
                 self._include(node)

@@ -346,7 +346,7 @@ class FairTurns:
             self._pools = {}
         kinds = self._kinds()
         if (pool := self._pools.get((key, kinds))) is None:
-            pool = Pool(dict(key), self._cluster.all_offers(0.0), kinds)
+            pool = Pool(key, self._cluster.all_offers(0.0), kinds)
             self._pools[key, kinds] = pool
         return pool
 

@@ -22,6 +22,7 @@ async def test_a_node_that_joined_is_listed(api, agent):
         "id": str(agent.joined.node), "name": "node-a", "status": "ready", "capacity": CAPACITY,
         "free": CAPACITY, "labels": {"zone": "a"}, "tasks": 0,
         "enforcement": {"memory": "sampled"}, "shortage": None, "reported_capacity": None,
+        "tenant": None, "functions": None,
     }  # fmt: skip
     assert (await api.get(f"/v1/nodes/{node['id']}"))["name"] == "node-a"
     assert (await api.get("/v1/nodes/node-a"))["id"] == node["id"]

@@ -32,6 +32,9 @@ class Actor:
         if self.kind == "attempt" or access is Access.ATTEMPT:
             passes = (self.kind, access) == ("attempt", Access.ATTEMPT)
             return None if passes else NO_SCOPE if self.kind == "attempt" else NO_KEY
+        if access is Access.JOIN and self.kind == "key":
+            # Who may make workers is told what else it has to send.
+            return None if Scope.NODE in self.scopes else NO_SCOPE
         if access in (Access.NODE, Access.JOIN):
             passes = self.kind == "node" or (self.kind, access) == ("join", Access.JOIN)
             return None if passes else NO_KEY

@@ -12,6 +12,7 @@ from duly import wire
 from duly.api.requests.query import decode_cursor, encode_cursor
 from duly.model.task import Outcome
 from duly.model.tenant import Scope
+from duly.store.accounts.tenants import generate_key
 
 LATER = "2100-01-01T00:00:00Z"
 SMALL = {"cpu": 0.1, "memory_mb": 16}
@@ -80,6 +81,7 @@ async def settle(api: Any, runner: Runner, key_for: Any, tenant: str) -> Holding
     own.things["task"] = await submit(own, requires={"at": tenant}, idempotency_key=tenant)
     own.things["idempotency_key"] = tenant
     own.things["graph"] = await _graph(own)
+    own.things["worker"] = await _worker(api, own, key_for)
     own.things["reservation"] = await _reserve(own)
     own.things["schedule"] = await _schedule(own)
     own.things |= await _people(api, own)
@@ -117,6 +119,21 @@ async def _graph(own: Holding) -> str:
     answer = await own.api.call("POST", "/v1/graphs", json=body)
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])
+
+
+async def _worker(api: Any, own: Holding, key_for: Any) -> str:
+    """Let a worker of the tenant join."""
+    key = await key_for(own.tenant, f"{own.tenant}-node", Scope.NODE)
+    name = f"{own.tenant}-worker"
+    body = {
+        "name": name,
+        "key": generate_key("dulynode"),
+        "capacity": {"extra": {"slots": 1}},
+        "functions": [f"{own.tenant}:function"],
+    }
+    answer = await api.with_key(key).call("POST", "/v1/nodes", json=body)
+    assert answer.status_code == 201, answer.text
+    return name
 
 
 async def _reserve(own: Holding) -> str:

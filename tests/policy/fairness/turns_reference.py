@@ -11,7 +11,7 @@ from duly.model.queues.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.policy.fairness.recent_use import RecentUse
-from duly.policy.fairness.shares import SHARED_KINDS, Competitors, Pool, PoolShares
+from duly.policy.fairness.shares import SHARED_KINDS, Competitors, Pool, PoolKey, PoolShares
 from duly.policy.fairness.turns import Shares
 from duly.policy.queueing import Order
 
@@ -83,7 +83,7 @@ class Case:
         return Shares(dict.fromkeys(SHAPES, now), SHAPES)
 
     def _pool_shares(self, recent, held, at):
-        pool = Pool({}, [self.offer], SHARED_KINDS)
+        pool = Pool(PoolKey(), [self.offer], SHARED_KINDS)
         competing = Competitors({task.tenant_id for task in self.tasks}, self.weights)
         shares = PoolShares(pool, self.weights, competing, recent, at)
         for tenant, (shape, times) in held.items():

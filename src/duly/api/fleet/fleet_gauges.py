@@ -17,7 +17,8 @@ from duly.store.fleet.queue_gauges import WaitingTasks
 def add_nodes(gauges: CollectorRegistry, nodes: Sequence[NodeView]) -> None:
     """Add the number of nodes, their capacity and how much of it is allocated.
 
-    Nodes that are down, lost or stopped, count as nodes and have no capacity.
+    Nodes that are down, lost or stopped, count as nodes and have no capacity; so do workers, which
+    only their tenants use.
     """
     counts = Counter(node.status for node in nodes)
     of_status = Gauge("duly_nodes", "Nodes, by status.", ["status"], registry=gauges)
@@ -25,7 +26,7 @@ def add_nodes(gauges: CollectorRegistry, nodes: Sequence[NodeView]) -> None:
         of_status.labels(status.value).set(counts[status])
     capacity = free = NO_RESOURCES
     for node in nodes:
-        if not node.status.is_down:
+        if not node.status.is_down and node.tenant is None:
             capacity, free = capacity.plus(node.capacity), free.plus(node.free)
     _add_capacity(gauges, capacity, capacity.plus(free, -1))
 

@@ -26,6 +26,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """How each kind of limit is enforced on this node."""
     shortage: str | None
     """What the node is short of; it gets no tasks until the shortage is over."""
+    tenant: str | None
+    """The tenant of a worker, which runs only that tenant's calls; null for an agent."""
+    functions: list[str] | None
+    """The functions that a worker knows."""
 
 
 class Duty(msgspec.Struct, frozen=True):
@@ -203,4 +207,6 @@ def node(view: NodeView) -> Node:
         tasks=view.tasks,
         enforcement=view.enforcement,
         shortage=view.shortage,
+        tenant=view.tenant,
+        functions=view.functions,
     )

@@ -62,7 +62,11 @@ async def heartbeat(request: Request) -> Response:
     components, node_id = components_of(request), _node_id(request)
     message = await _decode_message(request, wire.Heartbeat)
     ttl = await components.cluster_manager.renew(
-        node_id, message.incarnation, stopping=message.stopping, shortage=message.shortage
+        node_id,
+        message.incarnation,
+        stopping=message.stopping,
+        shortage=message.shortage,
+        slots=message.slots,
     )
     stop = await components.polls.stops_for(node_id, message)
     return _encode_response(wire.HeartbeatResponse(ttl=ttl, stop=stop))

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duly import wire
-from duly.api.auth import Access
+from duly.api.auth import Access, check_scope, check_suspended
 from duly.api.fleet import fleet_shapes
 from duly.api.requests.body import decode, decode_body, read_json_body
 from duly.api.requests.lookups import ID_PATTERN, cross_tenant_connection, not_found
@@ -21,6 +21,7 @@ from duly.errors import Invalid
 from duly.model.node import UNLIMITED_USES
 from duly.model.requests.amounts import ResourcesRequest, requested_kinds
 from duly.model.requests.texts import check_text
+from duly.model.tenant import Scope
 from duly.store import database
 from duly.store.database import Connection
 from duly.store.fleet import overview
@@ -70,7 +71,10 @@ TOKEN_DECODER = msgspec.json.Decoder(TokenRequest)
     errors=(409, 413, 422),
 )
 async def join(request: Request) -> Response:
-    """Join as a node: a join token creates one, a node's key starts a new incarnation."""
+    """Join as a node: a join token creates one, a node's key starts a new incarnation.
+
+    An API key with the scope `node` creates a worker of its tenant.
+    """
     components = components_of(request)
     query_of(request)
     body = await decode_body(request, JOIN_DECODER)
@@ -78,24 +82,31 @@ async def join(request: Request) -> Response:
     for name, value in body.labels.items():
         check_text(name, "labels")
         check_text(value, f"labels.{name}")
-    return as_json(await components.cluster_manager.join(request.scope["auth"], body), 201)
+    bearer: str = request.scope["auth"]
+    owner = await components.authenticator.find(bearer)
+    if owner is not None:
+        check_scope(owner, Scope.NODE)
+        check_suspended(owner, request.method)
+    return as_json(await components.cluster_manager.join(bearer, body, owner), 201)
 
 
 @route(
     "GET",
     "/v1/nodes",
     "List nodes, newest first",
-    access=Access.ADMIN,
+    access=Access.READ,
     response_body=task_shapes.Page[fleet_shapes.Node],
     query=PAGE_PARAMETERS,
     errors=(422,),
 )
 async def list_nodes(request: Request) -> Response:
-    """List nodes, newest first."""
+    """List nodes, newest first: all of them for administrators, else the tenant's workers."""
     query = query_of(request)
     limit, before = query.limit(), query.before_id()
     async with cross_tenant_connection(components_of(request)) as conn:
-        rows = await overview.read_nodes(conn, before=before, limit=limit + 1)
+        rows = await overview.read_nodes(
+            conn, before=before, limit=limit + 1, tenant_id=_only_tenant(request)
+        )
     page = rows[:limit]
     cursor = encode_cursor(page[-1].id) if len(rows) > limit else None
     return as_json(task_shapes.Page([fleet_shapes.node(view) for view in page], cursor))
@@ -105,15 +116,22 @@ async def list_nodes(request: Request) -> Response:
     "GET",
     NODE_PATH,
     "Get a node",
-    access=Access.ADMIN,
+    access=Access.READ,
     response_body=fleet_shapes.Node,
     errors=(404,),
 )
 async def get_node(request: Request) -> Response:
-    """Get a node by its id or its name."""
+    """Get a node by its id or its name; without the scope `admin`, a worker of one's tenant."""
     query_of(request)
     async with cross_tenant_connection(components_of(request)) as conn:
-        return as_json(fleet_shapes.node(await find_node(conn, request.path_params["id"])))
+        node = await find_node(conn, request.path_params["id"], tenant_id=_only_tenant(request))
+    return as_json(fleet_shapes.node(node))
+
+
+def _only_tenant(request: Request) -> int | None:
+    """Return the tenant to whose workers the caller is confined; None for administrators."""
+    credential = credential_of(request)
+    return None if Scope.ADMIN in credential.scopes else credential.tenant_id
 
 
 @route(
@@ -158,15 +176,20 @@ async def remove_node(request: Request) -> Response:
     return no_content()
 
 
-async def find_node(conn: Connection, text: str) -> NodeView:
-    """Return a node by its id or its name; raises NotFound."""
+async def find_node(conn: Connection, text: str, *, tenant_id: int | None = None) -> NodeView:
+    """Return a node by its id or its name, or only a worker of a tenant; raises NotFound.
+
+    Workers of several tenants may have one name; an agent of that name goes before them.
+    """
     if ID_PATTERN.fullmatch(text):
-        rows = await overview.read_nodes(conn, node_id=min(int(text), MAX_ID))
+        number = min(int(text), MAX_ID)
+        rows = await overview.read_nodes(conn, node_id=number, tenant_id=tenant_id)
     else:
-        rows = await overview.read_nodes(conn, name=check_text(text, "id"))
+        name = check_text(text, "id")
+        rows = await overview.read_nodes(conn, name=name, tenant_id=tenant_id)
     if not rows:
         raise not_found("node", text)
-    return rows[0]
+    return min(rows, key=lambda node: node.tenant is not None)
 
 
 @route(

@@ -155,6 +155,8 @@ async def _with_cluster(
     audits = await audit.read(conn)
     capacity = free = NO_RESOURCES
     for node in nodes:
+        if node.tenant is not None:
+            continue
         if not node.status.is_down:
             capacity = capacity.plus(node.capacity)
         if node.takes_tasks:

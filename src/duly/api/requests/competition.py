@@ -21,6 +21,9 @@ async def add_competition(
 
     `user_id` is its user, if the users of its tenant divide the tenant's fair share.
     """
+    if facts.function is not None:
+        # Workers are no part of what tenants share.
+        return facts
     nonempty = await subqueues.read_nonempty(conn)
     tenants = {tenant for tenant, _ in nonempty} | {tenant_id}
     is_alone = len(tenants) == 1 and user_id is None

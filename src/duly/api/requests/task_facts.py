@@ -7,13 +7,13 @@ import msgspec
 
 from duly.config import SchedulingSettings
 from duly.model.limits import UNLIMITED, Limits
-from duly.model.node import AbsentNode, NodeProfile, Offer
+from duly.model.node import AbsentNode, Offer
 from duly.model.queues.downstream import Downstream
 from duly.model.queues.pause import Pause
 from duly.model.queues.peak import PeakState
 from duly.model.queues.queue import QueueDefinitions
 from duly.model.resources import NO_RESOURCES, Resources
-from duly.model.shape import Shape
+from duly.model.shape import FunctionRef
 from duly.model.task import Reason, Status
 from duly.policy import placement
 from duly.policy.budget.limits import NO_KEY_USAGE, KeyUsage, TenantUsage
@@ -90,6 +90,7 @@ def facts_of(
         requires=view.requires,
         concurrency=view.concurrency,
         uses=view.uses,
+        function=None if view.function is None else FunctionRef(view.tenant_id, view.function),
         stored=view.reason,
         node=view.node,
         leased_at=view.started_at,
@@ -173,11 +174,13 @@ async def _read_downstreams(
 
 def _all_fit(waiting: Iterable[Sequence[Facts]], offers: Sequence[Offer]) -> bool:
     """Return True if each task could run on one of the connected nodes."""
-    connected = [NodeProfile(offer.capacity, offer.labels) for offer in offers]
+    connected = [offer.profile for offer in offers]
     wanted = {
-        _shape_key(facts): Shape(facts.needs, facts.requires)
+        _shape_key(facts): facts.shape
         for tasks in waiting
         for facts in tasks
+        # Calls that no worker takes are explained without absent nodes.
+        if facts.function is None
     }
     return all(placement.could_ever_fit(shape, connected) for shape in wanted.values())
 
@@ -204,4 +207,6 @@ def explain_waiting(
 
 
 def _shape_key(facts: Facts) -> bytes:
-    return msgspec.json.encode((facts.needs, facts.requires, facts.concurrency, facts.uses))
+    return msgspec.json.encode(
+        (facts.needs, facts.requires, facts.concurrency, facts.uses, facts.function)
+    )

@@ -321,6 +321,8 @@ class Node(TypedDict):
     tasks: int
     enforcement: dict[str, str]
     shortage: str | None
+    tenant: str | None
+    functions: list[str] | None
 
 
 class Duty(TypedDict):

@@ -51,11 +51,11 @@ class Load:
     """The resources in use on all nodes, including those that a round has just placed."""
 
     def __init__(self, offers: Iterable[Offer]) -> None:
-        """Count everything not free as used; nodes that take no work are ignored."""
+        """Count everything not free as used; workers and nodes that take no work are ignored."""
         self._total: dict[str, int] = {}
         self._used: dict[str, int] = {}
         for offer in offers:
-            if offer.takes_work:
+            if offer.takes_work and offer.worker is None:
                 self._count(offer.capacity, offer.free)
 
     def _count(self, capacity: Resources, free: Resources) -> None:

@@ -72,10 +72,10 @@ def share_limit(
 
 
 def fleet_capacity(offers: Iterable[Offer]) -> Resources:
-    """Return what the nodes that take work have together."""
+    """Return what the nodes that take work have together; workers are nobody else's."""
     capacity = NO_RESOURCES
     for offer in offers:
-        if offer.takes_work:
+        if offer.takes_work and offer.worker is None:
             capacity = capacity.plus(offer.capacity)
     return capacity
 

@@ -20,9 +20,7 @@ def explain_absence(shape: Shape, absent: Sequence[AbsentNode]) -> Reason | None
     Nodes that are down come before removed ones: only they can come back.
     """
     fitting = [
-        node
-        for node in absent
-        if not shape.missing(node.labels) and not node.capacity.shortage(shape.needs)
+        node for node in absent if shape.suits(node) and not node.capacity.shortage(shape.needs)
     ]
     down = [node for node in fitting if node.absence is not Absence.REMOVED]
     named = down or fitting

@@ -13,7 +13,7 @@ from duly.model.queues.pause import Pause
 from duly.model.queues.peak import NO_PEAK, PeakState
 from duly.model.queues.queue import Queue, QueueDefinition
 from duly.model.resources import NO_RESOURCES, Resources
-from duly.model.shape import Concurrency
+from duly.model.shape import Concurrency, FunctionRef, Shape
 from duly.model.task import Reason, Status
 from duly.policy.budget.limits import NO_KEY_USAGE, NO_USAGE, KeyUsage, TenantUsage
 from duly.policy.explanation.competition import Competition
@@ -43,6 +43,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """When the offers were read."""
     ahead: int | None = None
     """Tasks of its shape ranked before it, up to a counting limit; None if not counted."""
+    function: FunctionRef | None = None
     concurrency: Concurrency | None = None
     limits: Limits = UNLIMITED
     use: TenantUsage = NO_USAGE
@@ -77,6 +78,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """None if no other tenant competes, or that was not looked up."""
     user_competition: Competition | None = None
     """None unless the users of its tenant divide its fair share."""
+
+    @property
+    def shape(self) -> Shape:
+        """Return what decides on which nodes it fits, and the limits of its key."""
+        return Shape(self.needs, self.requires, self.concurrency, function=self.function)
 
     @property
     def is_off_peak(self) -> bool:

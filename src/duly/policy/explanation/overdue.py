@@ -24,7 +24,7 @@ def add_overdue(reason: Reason, facts: Facts) -> Reason:
     """
     if facts.overdue_since is None or facts.now is None:
         return reason
-    shape = Shape(facts.needs, facts.requires)
+    shape = facts.shape
     wait = retry_after(shape, facts.offers, facts.delay_tolerance, facts.expected_ends)
     since = timestamp(facts.overdue_since)
     text = f"It has been overdue since {since}"

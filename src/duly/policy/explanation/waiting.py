@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 
 from duly.model.node import Offer
 from duly.model.resources import field_amount, field_name, format_amount, format_bare_amount
-from duly.model.shape import Shape
 from duly.model.task import Reason
 from duly.model.wording import count_of, either
 from duly.policy.budget.limits import RUNNING, BlockingLimit, blocking_limit
@@ -16,13 +15,14 @@ from duly.policy.explanation.no_fitting_node import no_node_fits
 from duly.policy.explanation.peak_time import explain_headroom, explain_postponement
 from duly.policy.explanation.queue_limits import queue_full, queue_shut
 from duly.policy.explanation.wait_position import add_next_end
+from duly.policy.explanation.workers import no_worker, workers_busy
 
 SUSPENDED = "Its tenant is suspended, so none of its tasks start. An administrator can resume it."
 
 
 def explain_waiting(facts: Facts) -> Reason:
     """Return the one reason why a waiting task does not run yet."""
-    shape = Shape(facts.needs, facts.requires, facts.concurrency)
+    shape = facts.shape
     barred = limit_in_the_way(facts)
     if facts.limits.is_suspended:
         return Reason("tenant_suspended", SUSPENDED)
@@ -31,10 +31,13 @@ def explain_waiting(facts: Facts) -> Reason:
     large_enough = [
         offer
         for offer in facts.offers
-        if not shape.missing(offer.labels) and not offer.capacity.shortage(facts.needs)
+        if shape.suits(offer) and not offer.capacity.shortage(facts.needs)
     ]
+    if not large_enough and shape.function is not None:
+        return no_worker(shape.function, facts.offers)
     if not large_enough:
-        return explain_absence(shape, facts.absent) or no_node_fits(shape, facts.offers)
+        agents = [offer for offer in facts.offers if offer.worker is None]
+        return explain_absence(shape, facts.absent) or no_node_fits(shape, agents)
     if barred is not None:
         return over_limit(barred)
     if (closed := closed_downstream(facts)) is not None:
@@ -60,6 +63,8 @@ def explain_waiting(facts: Facts) -> Reason:
     if facts.user_competition is not None and facts.user_competition.puts_others_first:
         return beyond_fair_share(facts.user_competition, facts.ahead, sharer="user")
     if all(offer.free.shortage(facts.needs, offer.capacity) for offer in taking):
+        if shape.function is not None:
+            return add_next_end(workers_busy(shape.function, taking), taking, facts.now)
         return add_next_end(_no_room(facts, taking), taking, facts.now)
     if (limited := at_rate(facts)) is not None:
         return limited
@@ -84,8 +89,7 @@ def limit_in_the_way(facts: Facts) -> BlockingLimit | None:
 
     Nothing else of its tenant matters for the reason of a waiting task.
     """
-    shape = Shape(facts.needs, facts.requires, facts.concurrency)
-    return blocking_limit(facts.limits, facts.use, facts.under_key, shape)
+    return blocking_limit(facts.limits, facts.use, facts.under_key, facts.shape)
 
 
 def _nodes_short(offers: Sequence[Offer]) -> Reason:

@@ -13,6 +13,7 @@ Shares change by whole tasks. So tenants beyond their fair share take turns by t
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from math import inf
+from typing import NamedTuple
 
 from duly.model.node import Offer
 from duly.model.resources import Resources
@@ -24,22 +25,38 @@ SHARED_KINDS = ("cpu_milli", "memory_mb", "disk_mb")
 """The kinds that always count. Others count while two tenants need them: the only user of a licence
 must not lose its turn for processors to it."""
 DEFAULT_WEIGHT = 1
-PoolKey = frozenset[tuple[str, str]]
-"""The labels that the nodes of a pool have."""
+
+
+class PoolKey(NamedTuple):
+    """The labels that the nodes of a pool have, and whose workers they are, if they are any's."""
+
+    labels: frozenset[tuple[str, str]] = frozenset()
+    workers_of: int | None = None
 
 
 def pool_key(shape: Shape) -> PoolKey:
     """Return the key of the pool in which tasks of a shape may run."""
-    return frozenset(shape.requires.items())
+    owner = None if shape.function is None else shape.function.tenant_id
+    return PoolKey(frozenset(shape.requires.items()), owner)
 
 
 class Pool:
-    """The ready nodes with some labels, and their capacity by kind of resource."""
+    """The ready nodes with some labels, or workers of a tenant, and their capacity by kind."""
 
-    def __init__(self, requires: Mapping[str, str], offers: Iterable[Offer], kinds: Sequence[str]):
-        """Take the nodes among `offers` that have the labels `requires`; only `kinds` count."""
-        wanted = requires.items()
-        nodes = [offer for offer in offers if offer.takes_work and wanted <= offer.labels.items()]
+    def __init__(self, key: PoolKey, offers: Iterable[Offer], kinds: Sequence[str]):
+        """Take the nodes among `offers` that belong to the pool; only `kinds` count.
+
+        Of workers none does: a call takes no part of what tenants share.
+        """
+        nodes = [
+            offer
+            for offer in offers
+            if offer.takes_work
+            and (None if offer.worker is None else offer.worker.tenant_id) == key.workers_of
+            and key.labels <= offer.labels.items()
+        ]
+        if key.workers_of is not None:
+            kinds = ()
         self.incarnations = {offer.incarnation_id for offer in nodes}
         self.nodes = {offer.node_id for offer in nodes}
         self._capacity = [(kind, total) for kind in kinds if (total := _total(kind, nodes)) > 0]

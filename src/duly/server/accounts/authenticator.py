@@ -66,6 +66,11 @@ class Authenticator:
             _put(self._credentials, hashed, credential, read_at, _ttl(credential.expires_in))
         return credential
 
+    async def find(self, key: str) -> Credential | None:
+        """Return the credential of `key`, uncached; None if it is no valid API key."""
+        async with self._database.connection(ConnectionClass.AUTHENTICATION) as conn:
+            return await tenants.by_key(conn, key)
+
     async def authenticate_node(self, key: str) -> int:
         """Return the id of the node that holds `key`; raises Unauthenticated when none does."""
         hashed = digest(key)

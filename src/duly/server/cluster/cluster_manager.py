@@ -7,7 +7,6 @@ the term's row, so a leader that was suspended and resumes after losing its term
 
 import logging
 import os
-import re
 import socket
 from collections.abc import Mapping
 from datetime import timedelta
@@ -21,12 +20,17 @@ from duly import clock, telemetry, wire
 from duly.config import LeaseSettings
 from duly.errors import Conflict, Fenced, Invalid, NotFound, Unauthenticated
 from duly.model.node import UNLIMITED_USES
-from duly.model.requests.amounts import amounts_to_json, apply_amounts
-from duly.model.requests.task_request import check_labels
+from duly.model.requests.amounts import amounts_to_json
 from duly.model.requests.texts import check_text
-from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.tenant import Credential
 from duly.server.cluster.hints import Hint
+from duly.server.cluster.node_admission import (
+    MAX_TEXT_LENGTH,
+    NODE_REMOVED,
+    authenticate_node,
+    check_join,
+    check_slots,
+)
 from duly.server.cluster.server_bus import ServerBus
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
@@ -38,23 +42,8 @@ from duly.store.fleet import nodes, servers
 from duly.store.fleet.servers import ServerProcess, Term
 
 log = logging.getLogger(__name__)
-MAX_TEXT_LENGTH = 100
-"""Characters in each text that an agent reports about itself."""
 SERVER_TIMEOUT = timedelta(seconds=10)
 """A server without a heartbeat for this long loses its number to the next one that starts."""
-NODE_KEY = re.compile(r"[A-Za-z0-9_-]{32,200}")
-UNKNOWN_INVITE = (
-    "Its key or join token is unknown or has expired. Create a token with 'duly node token "
-    "create', and give it with --join-token-file."
-)
-EXHAUSTED_INVITE = (
-    "The join token has been used as often as it may be. Create another one with 'duly node token "
-    "create', or one for several nodes with 'duly node token create --uses N'."
-)
-NODE_REMOVED = (
-    "This node was removed, so its key is not accepted any more. To let it join as a new node, "
-    "remove node.json in the --data folder of its agent, and give it a join token."
-)
 
 
 class ClusterManager(Service):
@@ -187,11 +176,16 @@ class ClusterManager(Service):
             await _audit(conn, by, "token", "", details)
         return token
 
-    async def join(self, secret: str, request: wire.JoinRequest) -> wire.JoinResponse:
-        """Begin a new incarnation of the node whose key or join token is `secret`."""
+    async def join(
+        self, secret: str, request: wire.JoinRequest, owner: Credential | None = None
+    ) -> wire.JoinResponse:
+        """Begin a new incarnation of the node whose key or join token is `secret`.
+
+        With an `owner`, whose API key it is, the node is a worker of the owner's tenant.
+        """
         capacity = check_join(request)
         async with self._database.transaction(ConnectionClass.NODE) as conn:
-            node_id = await _authenticate_node(conn, secret, request)
+            node_id = await authenticate_node(conn, secret, request, owner)
             incarnation = await nodes.join(
                 conn,
                 node_id,
@@ -201,6 +195,7 @@ class ClusterManager(Service):
                 request.version,
                 request.enforcement,
                 ttl=self._settings.ttl,
+                functions=request.functions,
             )
         if incarnation is None:
             raise Unauthenticated(NODE_REMOVED)
@@ -220,11 +215,12 @@ class ClusterManager(Service):
         *,
         stopping: bool = False,
         shortage: str | None = None,
+        slots: int | None = None,
     ) -> float:
         """Renew the lease of an incarnation and return its length in seconds.
 
         A node that is `stopping` gets no more tasks; one with a `shortage` gets none while it
-        lasts.
+        lasts. A worker offers another number of `slots` from now on.
 
         Raises Fenced if the incarnation has ended: a newer one owns the node, or this one sent no
         heartbeat for too long and its attempts were handed over.
@@ -232,11 +228,17 @@ class ClusterManager(Service):
         ttl = self._settings.ttl
         async with self._database.connection(ConnectionClass.LEASE) as conn:
             beat = nodes.Heartbeat(
-                incarnation, node_id, stopping, shortage and _check_shortage(shortage)
+                incarnation,
+                node_id,
+                stopping,
+                shortage and _check_shortage(shortage),
+                None if slots is None else check_slots(slots, "slots"),
             )
             alive = await nodes.renew(conn, [beat], ttl=ttl)
         if incarnation not in alive:
             raise Fenced("This incarnation has been ended; join again.")
+        if slots is not None:
+            self._server_bus.broadcast(Hint(work=True))
         return ttl.total_seconds()
 
     async def leave(self, node_id: int, incarnation: int) -> None:
@@ -276,57 +278,6 @@ class ClusterManager(Service):
         self._server_bus.broadcast(Hint(due=True, incarnations=None))
 
 
-async def _authenticate_node(conn: Connection, secret: str, request: wire.JoinRequest) -> int:
-    """Return the node that asks to join: known by its key, or new with a join token."""
-    node = await nodes.by_key(conn, digest(secret))
-    if node is None:
-        token = await nodes.find_token(conn, digest(secret))
-        if token is None:
-            raise Unauthenticated(UNKNOWN_INVITE)
-        key = digest(_check_key(secret, request))
-        # A join whose response was lost is retried, perhaps with a token that it has used up.
-        node = await nodes.by_key(conn, key)
-        if node is None:
-            created_id = await _create_node(conn, digest(secret), token, key, request)
-            if created_id is not None:
-                return created_id
-            node = await nodes.by_key(conn, key)
-    if node is None:
-        raise Conflict(
-            f"There is a node named {request.name!r} already; choose another with "
-            "--name, or remove it first."
-        )
-    if node.is_removed:
-        raise Unauthenticated(NODE_REMOVED)
-    return node.id
-
-
-async def _create_node(
-    conn: Connection, secret: bytes, token: nodes.JoinToken, key: bytes, request: wire.JoinRequest
-) -> int | None:
-    """Create a node with a join token and return its id; None if its name or key is taken.
-
-    The token is used last: a join that fails for another reason costs no use, and the second of
-    two concurrent copies of a join waits for the first, and finds its node.
-    """
-    if token.uses_left == 0:
-        raise Unauthenticated(EXHAUSTED_INVITE)
-    node_id = await nodes.add(conn, request.name, key, request.labels)
-    if node_id is None:
-        return None
-    if token.uses_left is not None and not await nodes.use_token(conn, secret):
-        raise Unauthenticated(EXHAUSTED_INVITE)
-    await audit_log.note(
-        conn,
-        actor=f"node:{request.name}",
-        action="node.join",
-        target=request.name,
-        tenant_id=None,
-        details={"id": str(node_id)},
-    )
-    return node_id
-
-
 async def _audit(
     conn: Connection, by: Credential | None, verb: str, name: str, details: Mapping[str, Any]
 ) -> None:
@@ -342,31 +293,7 @@ async def _audit(
         )
 
 
-def _check_key(secret: str, request: wire.JoinRequest) -> str:
-    if request.key is None or request.key == secret or not NODE_KEY.fullmatch(request.key):
-        raise Invalid("key", "a new node must send a key of 32 to 200 letters and digits.")
-    return request.key
-
-
 def _check_shortage(shortage: str) -> str:
     if len(check_text(shortage, "shortage")) > MAX_TEXT_LENGTH:
         raise Invalid("shortage", f"it has more than {MAX_TEXT_LENGTH} characters.")
     return shortage
-
-
-def check_join(request: wire.JoinRequest) -> Resources:
-    """Return the capacity of a node that joins; raises Invalid for a bad name, label or amount."""
-    if not request.name.strip():
-        raise Invalid("name", "it is empty. Give the node a name.")
-    texts = {"name": request.name, "isolation": request.isolation, "version": request.version}
-    for field, text in texts.items():
-        if len(check_text(text, field)) > MAX_TEXT_LENGTH:
-            raise Invalid(
-                field, f"it has {len(text)} characters; at most {MAX_TEXT_LENGTH} are allowed."
-            )
-    check_labels(request.labels)
-    check_labels(request.enforcement, "enforcement")
-    capacity = request.capacity
-    if capacity.cpu is None and capacity.cpu_milli:
-        capacity = msgspec.structs.replace(capacity, cpu=capacity.cpu_milli / 1000)
-    return apply_amounts(capacity, NO_RESOURCES, "capacity")

@@ -12,15 +12,24 @@ import msgspec
 from duly import wire
 from duly.config import Settings
 from duly.model.queues.downstream import MAX_RETRY_AFTER_SECONDS
-from duly.model.task import NO_LOST_STARTS, LostStarts, Reason, Status
+from duly.model.task import MAX_RETRY_DELAY, NO_LOST_STARTS, LostStarts, Reason, Status
 from duly.model.wording import either, format_bytes
 from duly.policy import graph_order, retry
-from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy, Throttle
+from duly.policy.retry import (
+    NO_WISH,
+    Cancel,
+    DeadLetter,
+    Finish,
+    Retry,
+    RetryPolicy,
+    Throttle,
+    Wish,
+)
 from duly.server.delivery.report_sanitizer import clamp
 from duly.server.lifecycle.throttling import is_exit_throttled
 from duly.store.attempts.leases import EndedAttempt, LockedAttempt, SucceededAttempt
 
-OWN_FAULT_CODES = ("attempts_exhausted", "exit_code_not_retried")
+OWN_FAULT_CODES = ("attempts_exhausted", "exit_code_not_retried", "gave_up")
 """Reasons to give up that say less than how the last attempt failed."""
 
 
@@ -68,6 +77,7 @@ class AttemptOutcomes:
             is_cancelled=held.cancel_requested_at is not None,
             exit_code=report.exit_code,
             throttle=throttle,
+            wish=_wish(report),
             now=at,
             jitter=self._dice.random(),
         )
@@ -136,6 +146,14 @@ def _throttle(held: LockedAttempt, report: wire.AttemptReport) -> Throttle | Non
     pauses = [clamp(told.retry_after, MAX_RETRY_AFTER_SECONDS) for told in report.throttled]
     retry_after = timedelta(seconds=max(pauses)) if any(pauses) else None
     return Throttle(held.attempt - held.failures - held.losses, retry_after)
+
+
+def _wish(report: wire.AttemptReport) -> Wish:
+    """Return what the function of a call asked for as it failed."""
+    if report.retry_after is None:
+        return Wish(gives_up=True) if report.gives_up else NO_WISH
+    seconds = clamp(report.retry_after, MAX_RETRY_DELAY.total_seconds())
+    return Wish(timedelta(seconds=seconds), report.gives_up)
 
 
 def _throttled_reason(held: LockedAttempt, report: wire.AttemptReport) -> Reason:

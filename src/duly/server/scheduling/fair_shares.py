@@ -68,7 +68,7 @@ class FairShares:
         self.examine(shapes)
         kinds = self._kinds(snapshot, shapes, waiting)
         keys = {shape: pool_key(shapes[shape]) for shape in placeable}
-        pools = {key: Pool(dict(key), offers, kinds) for key in set(keys.values())}
+        pools = {key: Pool(key, offers, kinds) for key in set(keys.values())}
         competitors = self._competitors(waiting, keys, pools, weights, is_postponed)
         shares = {
             key: self._pool_shares(key, pool, snapshot, shapes, weights, competitors[key], now)

@@ -68,7 +68,9 @@ class Reservations:
                 offers = [
                     offer
                     for offer in await overview.read_offers(conn)
-                    if node_id in (None, offer.node_id) and offer.node_id not in tried
+                    if offer.worker is None
+                    and node_id in (None, offer.node_id)
+                    and offer.node_id not in tried
                 ]
                 await _check_fair_share(conn, self._scheduling, credential.tenant_id, shape)
             chosen = _choose(shape, offers)

@@ -14,13 +14,14 @@ have been taken back: such incarnations are read, too, until nothing runs there.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 
 import msgspec
 
 from duly import clock
+from duly.model.node import Worker
 from duly.server.duty_cycle import DutyCycle
 from duly.store.attempts import leases
 from duly.store.attempts.leases import RunningAttempt
@@ -60,6 +61,8 @@ class RunningIndex:
         self._attempts: dict[int, tuple[RunningAttempt, float]] = {}
         """Each attempt by its task, and when it must have ended."""
         self._incarnations: set[int] = set()
+        self._workers: Mapping[int, Worker] = {}
+        """Those of the last round: what they know never changes."""
         self._highest_token = NO_TOKEN
         self._full_read_cycle = DutyCycle(FULL_READ_INTERVAL)
         self._usable_from = float("-inf")
@@ -78,14 +81,21 @@ class RunningIndex:
 
     async def read(self, conn: Connection, tenants: Collection[int] | None = ()) -> FleetSnapshot:
         """Return a snapshot of the fleet; attempts of `tenants`, or of all, are listed apart."""
+        snapshot = await self._read(conn, tenants)
+        self._workers = snapshot.workers
+        return snapshot
+
+    async def _read(self, conn: Connection, tenants: Collection[int] | None) -> FleetSnapshot:
         is_slow = self._slow_counts >= self._max_slow_counts
         if is_slow and clock.monotonic() >= self._usable_from:
-            snapshot = await fleet_snapshot.read_snapshot(conn, running=False)
+            snapshot = await fleet_snapshot.read_snapshot(
+                conn, running=False, workers=self._workers
+            )
             await self._update(conn, {offer.incarnation_id for offer in snapshot.offers})
             listed = None if tenants is None else frozenset(tenants)
             return msgspec.structs.replace(snapshot, in_use=self._in_use(listed))
         began_at = clock.monotonic()
-        snapshot = await fleet_snapshot.read_snapshot(conn, tenants=tenants)
+        snapshot = await fleet_snapshot.read_snapshot(conn, tenants=tenants, workers=self._workers)
         self._judge_count(began_at, sum(in_use.times for in_use in snapshot.in_use))
         self._incarnations = {offer.incarnation_id for offer in snapshot.offers}
         self._incarnations.update(in_use.incarnation_id for in_use in snapshot.in_use)

@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from duly.config import SchedulingSettings
-from duly.model.node import NodeProfile, Offer
+from duly.model.node import Offer
 from duly.model.queues.peak import NO_PEAK, PeakState
 from duly.model.resources import NO_RESOURCES
 from duly.model.shape import Shape
@@ -160,7 +160,7 @@ def _startable(
 
 def _placeable(ids: Set[int], shapes: Mapping[int, Shape], offers: Collection[Offer]) -> set[int]:
     """Return the shapes that some connected node could run."""
-    nodes = [NodeProfile(offer.capacity, offer.labels) for offer in offers]
+    nodes = [offer.profile for offer in offers]
     fits_by_kind: dict[str, bool] = {}
     placeable = set()
     for shape_id in ids:

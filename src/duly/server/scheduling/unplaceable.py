@@ -69,8 +69,11 @@ class Unplaceable(Service):
         self._survey_cycle = DutyCycle(timedelta(0))
 
     def set_suspects(self, shapes: Mapping[int, Shape]) -> None:
-        """Set the shapes of waiting tasks that fit on no live node, even an idle one."""
-        self._suspects = shapes
+        """Set the shapes of waiting tasks that fit on no live node, even an idle one.
+
+        Calls wait for a worker that knows their function, however long that takes.
+        """
+        self._suspects = {id_: shape for id_, shape in shapes.items() if shape.function is None}
 
     def pause(self) -> timedelta:
         """Return the time until the next batch, or the next survey."""

@@ -184,9 +184,7 @@ async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Shape]:
             row["queue"],
             row["user_id"],
             tuple(row["uses"]),
-            None
-            if row["function"] is None
-            else FunctionRef(row["function_tenant_id"], row["function"]),
+            msgspec.convert(row["function"], FunctionRef | None),
         )
         for row in rows
     }

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from duly.model.node import Offer
+from duly.model.node import Offer, Worker
 from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Shape
 from duly.store.database import Connection, load_statements
@@ -29,6 +29,8 @@ class LiveIncarnation(msgspec.Struct, frozen=True):
     draining: bool
     revision: int
     shortage: str | None = None
+    tenant_id: int | None = None
+    """The tenant of a worker."""
 
 
 class InUse(msgspec.Struct, frozen=True):
@@ -74,6 +76,8 @@ class FleetSnapshot(msgspec.Struct, frozen=True):
     fence: QuotaFence
     now: datetime
     downstreams: DownstreamRevision = DownstreamRevision()
+    workers: Mapping[int, Worker] = {}
+    """The incarnations that are workers."""
 
     @property
     def shapes(self) -> set[int]:
@@ -114,21 +118,39 @@ class FleetSnapshot(msgspec.Struct, frozen=True):
                 None
                 if live.incarnation_id in unknown
                 else reserved.get(live.node_id, NO_RESOURCES),
+                self.workers.get(live.incarnation_id),
             )
             for live in self.offers
         ]
 
 
 async def read_snapshot(
-    conn: Connection, *, tenants: Collection[int] | None = (), running: bool = True
+    conn: Connection,
+    *,
+    tenants: Collection[int] | None = (),
+    running: bool = True,
+    workers: Mapping[int, Worker] = {},
 ) -> FleetSnapshot:
     """Return the capacity of every live node, the running attempts if wanted, and reservations.
 
-    Running attempts of `tenants` are listed separately by tenant; None means every tenant.
+    Running attempts of `tenants` are listed separately by tenant; None means every tenant. The
+    functions of `workers`, by incarnation, are known already and not read again.
     """
     listed = None if tenants is None else list(tenants)
     text = await conn.fetchval(SQL["read_snapshot"], running, listed)
-    return msgspec.json.decode(text, type=FleetSnapshot)
+    snapshot = msgspec.json.decode(text, type=FleetSnapshot)
+    owners = {
+        live.incarnation_id: live.tenant_id
+        for live in snapshot.offers
+        if live.tenant_id is not None
+    }
+    if not owners:
+        return snapshot
+    found = {id_: workers[id_] for id_ in owners.keys() & workers.keys()}
+    if unknown := sorted(owners.keys() - found.keys()):
+        for row in await conn.fetch(SQL["read_functions"], unknown):
+            found[row["id"]] = Worker(owners[row["id"]], frozenset(row["functions"]))
+    return msgspec.structs.replace(snapshot, workers=found)
 
 
 def _offer(
@@ -136,6 +158,7 @@ def _offer(
     running: Sequence[InUse],
     used: Resources,
     reserved: Resources | None,
+    worker: Worker | None,
 ) -> Offer:
     free, next_end = NO_RESOURCES, timedelta(0)
     if reserved is not None:
@@ -154,4 +177,5 @@ def _offer(
         draining=incarnation.draining,
         shortage=incarnation.shortage,
         revision=incarnation.revision,
+        worker=worker,
     )

@@ -24,6 +24,8 @@ class Node(msgspec.Struct, frozen=True):
     id: int
     name: str
     is_removed: bool = False
+    tenant_id: int | None = None
+    """The tenant of a worker; None for an agent."""
 
 
 class JoinToken(msgspec.Struct, frozen=True):
@@ -75,9 +77,16 @@ async def use_token(conn: Connection, digest: bytes) -> bool:
     return await conn.fetchval(SQL["use_token"], digest) is not None
 
 
-async def add(conn: Connection, name: str, key: bytes, labels: dict[str, str]) -> int | None:
-    """Add a node and return its id; None if the name or the key is taken."""
-    node: int | None = await conn.fetchval(SQL["add_node"], name, key, labels)
+async def add(
+    conn: Connection,
+    name: str,
+    key: bytes,
+    labels: dict[str, str],
+    *,
+    tenant_id: int | None = None,
+) -> int | None:
+    """Add a node, with `tenant_id` a worker, and return its id; None if name or key is taken."""
+    node: int | None = await conn.fetchval(SQL["add_node"], name, key, labels, tenant_id)
     return node
 
 
@@ -97,13 +106,21 @@ async def join(
     enforcement: dict[str, str],
     *,
     ttl: timedelta,
+    functions: list[str] | None = None,
 ) -> int | None:
     """Begin a new incarnation of the node, end the one before, and return the new one's id.
 
-    None means that the node has been removed meanwhile.
+    A worker knows `functions`. None means that the node has been removed meanwhile.
     """
     fresh: int | None = await conn.fetchval(
-        SQL["join_node"], node_id, msgspec.to_builtins(capacity), labels, isolation, version, ttl
+        SQL["join_node"],
+        node_id,
+        msgspec.to_builtins(capacity),
+        labels,
+        isolation,
+        version,
+        ttl,
+        functions,
     )
     if fresh is not None:
         await conn.execute(SQL["note_enforcement"], node_id, enforcement)
@@ -117,6 +134,8 @@ class Heartbeat(NamedTuple):
     node_id: int
     is_stopping: bool = False
     shortage: str | None = None
+    slots: int | None = None
+    """How many slots a worker offers from now on."""
 
 
 async def renew(conn: Connection, beats: Sequence[Heartbeat], *, ttl: timedelta) -> set[int]:
@@ -128,6 +147,7 @@ async def renew(conn: Connection, beats: Sequence[Heartbeat], *, ttl: timedelta)
         [beat.is_stopping for beat in beats],
         [beat.shortage for beat in beats],
         ttl,
+        [beat.slots for beat in beats],
     )
     return {row["id"] for row in rows}
 

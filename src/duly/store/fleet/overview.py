@@ -37,6 +37,10 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
     enforcement: dict[str, str]
     shortage: str | None
+    tenant: str | None = None
+    """The tenant of a worker; None for an agent."""
+    functions: list[str] | None = None
+    """The functions that a worker knows."""
 
     @property
     def takes_tasks(self) -> bool:
@@ -131,9 +135,10 @@ async def read_nodes(
     limit: int = ALL_NODES,
     node_id: int | None = None,
     name: str | None = None,
+    tenant_id: int | None = None,
 ) -> list[NodeView]:
-    """Return nodes, newest first, with what is free on each."""
-    rows = await conn.fetch(SQL["read_nodes"], before, limit, node_id, name)
+    """Return nodes, newest first, with what is free on each; of a tenant, its workers."""
+    rows = await conn.fetch(SQL["read_nodes"], before, limit, node_id, name, tenant_id)
     held = await fleet_snapshot.read_snapshot(conn)
     used = held.used(await leases.read_shapes(conn, sorted(held.shapes)))
     reserved = held.reserved_by_node()
@@ -164,6 +169,8 @@ async def read_nodes(
                 tasks=running,
                 enforcement=row["enforcement"],
                 shortage=row["shortage"] if row["is_alive"] else None,
+                tenant=row["tenant"],
+                functions=row["functions"],
             )
         )
     return views

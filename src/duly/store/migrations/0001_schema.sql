@@ -383,10 +383,7 @@ create table shapes (
     queue        text,
     user_id      int,
     uses         text[] not null default '{}',
-    function_tenant_id  int,
-    function     text,
-    constraint shapes_function_has_a_tenant
-        check ((function is null) = (function_tenant_id is null))
+    function     jsonb
 );
 
 comment on table shapes is
@@ -406,8 +403,7 @@ comment on column shapes.user_id is
 'The user of its tasks, if the users of their tenant divide its fair share; 0 for tasks without.';
 comment on column shapes.uses is 'The keys of the downstreams that its tasks call, sorted.';
 comment on column shapes.function is
-'The function that its tasks call; only workers that know it run them. Null for commands.';
-comment on column shapes.function_tenant_id is 'The tenant whose workers these are.';
+'The function that its tasks call, and the tenant whose workers know it. Null for commands.';
 
 create table tasks (
     id               bigint not null primary key,
@@ -1113,6 +1109,8 @@ declare
     shapes int[];
     chosen bigint[];
     nodes bigint[];
+    tenants int[];
+    called int[];
 begin
     perform 1
        from duly.terms t
@@ -1134,13 +1132,20 @@ begin
       order by l.id
         for update;
 
+    select coalesce(array_agg(s.id), '{}')
+      into called
+      from duly.shapes s
+     where s.id = any(p_shapes)
+       and s.function is not null;
+
     at := duly.now();
     -- In the order of the ids: the place of a task among them is found by halving.
     select array_agg(placement.task order by placement.task),
            array_agg(placement.shape order by placement.task),
            array_agg(i.id order by placement.task),
-           array_agg(i.node_id order by placement.task)
-      into ids, shapes, chosen, nodes
+           array_agg(i.node_id order by placement.task),
+           array_agg(n.tenant_id order by placement.task)
+      into ids, shapes, chosen, nodes, tenants
       from duly.incarnations i
       join duly.nodes n on n.id = i.node_id
       join unnest(p_tasks, p_incarnations, p_revisions, p_shapes)
@@ -1150,7 +1155,9 @@ begin
        and i.ended_at is null
        and i.expires_at > at
        and not i.is_stopping
-       and not n.draining;
+       and not n.draining
+       -- Workers run calls, and agents run everything else.
+       and (n.tenant_id is not null) = (placement.shape = any(called));
 
     return query
     with leased as (
@@ -1168,6 +1175,8 @@ begin
                -- Hidden from the planner, which would else consider to walk all that wait.
                and (l.status = 'waiting') is not false
                and (l.shape_id = (shapes)[width_bucket(l.id, ids)]) is not false
+               -- A worker runs tasks of its own tenant.
+               and (l.tenant_id = (tenants)[width_bucket(l.id, ids)]) is not false
             returning l.id, l.attempt, l.token, l.incarnation_id, l.shape_id
          )
     select l.id, l.attempt, l.token, l.incarnation_id,
@@ -1185,7 +1194,8 @@ $$;
 
 comment on function lease_tasks is
 'Turn placements into leases, under a term that is held until the commit. A placement counts only '
-'if the incarnation has the revision, and the task the shape, by which it was decided. For the '
+'if the incarnation has the revision, and the task the shape, by which it was decided; and a call '
+'only on a worker of its tenant, which gets nothing else. For the '
 'incarnations in p_with_details the result carries what an agent needs to start the task; it is read '
 'after the rows are locked, so that an acknowledged change is in it.';
 
@@ -1400,10 +1410,12 @@ create table nodes (
     created_at         timestamptz not null,
     removed_at         timestamptz,
     capacity_override  jsonb not null default '{}',
-    enforcement        jsonb not null default '{}'
+    enforcement        jsonb not null default '{}',
+    tenant_id          int references tenants
 );
 
-create unique index nodes_one_of_a_name on nodes (name) where removed_at is null;
+create unique index nodes_one_of_a_name on nodes (name, coalesce(tenant_id, 0))
+    where removed_at is null;
 
 comment on table nodes is
 'Machines that run tasks.
@@ -1416,6 +1428,9 @@ comment on column nodes.draining is 'The node gets no new leases.';
 comment on column nodes.capacity_override is
 'What an administrator says that the node has, by kind; replaces what its agent says.';
 comment on column nodes.enforcement is 'How the agent enforces each kind of limit.';
+comment on column nodes.tenant_id is
+'The tenant of a worker, which runs calls of that tenant alone; null for an agent. Set by the key '
+'with which the worker first joined, and never changed.';
 
 create table node_tokens (
     hash        bytea primary key,
@@ -1446,7 +1461,8 @@ create table incarnations (
     end_reason   text,
     is_stopping  boolean not null default false,
     revision     int not null default 0,
-    shortage     text
+    shortage     text,
+    functions    text[]
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 
 create unique index incarnations_one_live_per_node on incarnations (node_id) where ended_at is null;
@@ -1469,6 +1485,8 @@ comment on column incarnations.is_stopping is 'The agent was told to stop, and t
 comment on column incarnations.revision is
 'Goes up with everything but leases that changes what is free, so that no lease is made by an old '
 'count.';
+comment on column incarnations.functions is
+'The functions that a worker knows; null for an agent.';
 comment on column incarnations.shortage is
 'What the node is short of itself; while set, it gets no work.';
 
@@ -1494,7 +1512,7 @@ Kept: until released or expired.';
 
 create function join_node(
     p_node bigint, p_capacity jsonb, p_labels jsonb, p_isolation text, p_version text,
-    p_ttl interval
+    p_ttl interval, p_functions text[] default null
 )
     returns bigint
     language plpgsql
@@ -1518,8 +1536,8 @@ begin
      where i.node_id = p_node and i.ended_at is null;
     update duly.nodes set labels = p_labels where nodes.id = p_node;
     insert into duly.incarnations
-           (node_id, capacity, isolation, version, started_at, renewed_at, expires_at)
-    values (p_node, p_capacity, p_isolation, p_version, at, at, at + p_ttl)
+           (node_id, capacity, isolation, version, started_at, renewed_at, expires_at, functions)
+    values (p_node, p_capacity, p_isolation, p_version, at, at, at + p_ttl, p_functions)
     returning incarnations.id into fresh;
     return fresh;
 end
@@ -2728,6 +2746,7 @@ call isolate_tenants('graph_operations');
 call isolate_tenants('graphs');
 call isolate_tenants('keys');
 call isolate_tenants('live');
+call isolate_tenants('nodes');
 call isolate_tenants('occurrences');
 call isolate_tenants('reservations');
 call isolate_tenants('run_times');
@@ -2745,6 +2764,10 @@ create policy own_tenant on tenants
 
 -- Tiers without a tenant are everybody's to read.
 create policy common on tiers
+    for select using (tenant_id is null);
+
+-- So are the nodes that run commands of all tenants.
+create policy common on nodes
     for select using (tenant_id is null);
 
 -- So are the limits that all tenants share.

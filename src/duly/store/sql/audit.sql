@@ -43,8 +43,8 @@ select split_part(said.what, '=', 1) as kind, seen.id as about,
   left join lateral (
         -- A retry may be in a higher queue, and otherwise has the shape of its task.
         select (own.needs, own.requires) = (live.needs, live.requires)
-               and (own.concurrency, own.user_id)
-                   is not distinct from (live.concurrency, live.user_id) as is_same
+               and (own.concurrency, own.user_id, own.function)
+                   is not distinct from (live.concurrency, live.user_id, live.function) as is_same
           from shapes own
          cross join lateral (
                 select * from shapes where shapes.id = seen.shape_id offset 0
@@ -178,6 +178,8 @@ select i.id, i.node_id, i.capacity, n.capacity_override
   from incarnations i
   join nodes n on n.id = i.node_id
  where i.ended_at is null
+   -- A worker offers fewer slots whenever it likes.
+   and i.functions is null
 
 -- name: read_task_ids
 --   $1 above this id, $2 how many

@@ -10,7 +10,7 @@ select json_build_object(
         'offers', (
             select coalesce(json_agg(offer), '[]')
               from (select i.id as incarnation_id, i.node_id, n.name, n.labels, n.draining, i.shortage,
-                           i.capacity || n.capacity_override as capacity, i.revision
+                           i.capacity || n.capacity_override as capacity, i.revision, n.tenant_id
                       from incarnations i
                       join nodes n on n.id = i.node_id
                      where i.ended_at is null
@@ -47,3 +47,11 @@ select json_build_object(
         ),
         'fence', (select json_build_object('revision', revision, 'given', given) from quotas)
        )::text
+
+-- name: read_functions
+-- Return the functions that workers know, by incarnation, for which they never change.
+--   $1 incarnation ids
+select id, functions
+  from incarnations
+ where id = any($1::bigint[])
+   and functions is not null

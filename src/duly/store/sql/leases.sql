@@ -4,13 +4,13 @@
 
 -- name: read_shapes
 --   $1 ids
-select id, needs, requires, concurrency, queue, user_id, uses, function_tenant_id, function
+select id, needs, requires, concurrency, queue, user_id, uses, function
   from shapes
  where id = any($1::int[])
 
 -- name: read_known_nodes
 -- Return capacity and labels of every node that is not removed, alive or not: a task is unplaceable
--- only if none of them could ever run it.
+-- only if none of them could ever run it. Workers are left out: calls wait for one.
 select last.capacity || n.capacity_override as capacity, n.labels
   from nodes n
  cross join lateral (
@@ -21,6 +21,7 @@ select last.capacity || n.capacity_override as capacity, n.labels
          limit 1
        ) as last
  where n.removed_at is null
+   and n.tenant_id is null
 
 -- name: read_running_changes
 -- Return the attempts leased to incarnations above a token, and the known attempts that no longer

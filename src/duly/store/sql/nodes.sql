@@ -1,6 +1,6 @@
 -- name: read_absent
 -- Return nodes that offer nothing, as their last incarnation was: down ones before removed ones, and
--- those that have been absent for the shortest time first.
+-- those that have been absent for the shortest time first. Workers are left out.
 --   $1 how many, $2 whether only removed ones
 select n.name, last.capacity || n.capacity_override as capacity, n.labels,
        case
@@ -22,8 +22,10 @@ select n.name, last.capacity || n.capacity_override as capacity, n.labels,
          order by id desc
          limit 1
        ) as last
- where n.removed_at is not null
-    or (not $2 and (last.ended_at is not null or last.expires_at <= duly.now() or last.is_stopping))
+ where n.tenant_id is null
+   and (n.removed_at is not null
+        or (not $2
+            and (last.ended_at is not null or last.expires_at <= duly.now() or last.is_stopping)))
  order by n.removed_at is not null, since desc
  limit $1
 
@@ -53,21 +55,21 @@ returning uses_left
 
 -- name: add_node
 -- Insert a node; returns no row if the name or the key is taken.
---   $1 name, $2 key hash, $3 labels
-insert into nodes (name, key_hash, labels, created_at)
-values ($1, $2, $3::jsonb, duly.now())
+--   $1 name, $2 key hash, $3 labels, $4 the tenant of a worker, or null
+insert into nodes (name, key_hash, labels, created_at, tenant_id)
+values ($1, $2, $3::jsonb, duly.now(), $4)
     on conflict do nothing
 returning id
 
 -- name: node_by_key
 --   $1 key hash
-select id, name, removed_at is not null as is_removed
+select id, name, removed_at is not null as is_removed, tenant_id
   from nodes
  where key_hash = $1
 
 -- name: join_node
---   $1 node_id, $2 capacity, $3 labels, $4 isolation, $5 version, $6 ttl
-select join_node($1, $2::jsonb, $3::jsonb, $4, $5, $6::interval)
+--   $1 node_id, $2 capacity, $3 labels, $4 isolation, $5 version, $6 ttl, $7 functions or null
+select join_node($1, $2::jsonb, $3::jsonb, $4, $5, $6::interval, $7::text[])
 
 -- name: note_enforcement
 -- Store how a node enforces each kind of limit.
@@ -79,15 +81,24 @@ update nodes
 -- name: renew
 -- Extend the expiry of incarnations, and return those that have not ended. An expired incarnation
 -- may still renew: it is fenced by being ended, not by the clock. An incarnation that has announced
--- its stop cannot revoke it.
---   $1 incarnation ids, $2 node ids, $3 whether they stop, $4 what they are short of, $5 ttl
+-- its stop cannot revoke it. Another number of slots is another offer, so the revision rises.
+--   $1 incarnation ids, $2 node ids, $3 whether they stop, $4 what they are short of, $5 ttl,
+--   $6 how many slots workers offer, or null
 update incarnations
    set renewed_at = duly.now(),
        expires_at = duly.now() + $5::interval,
        is_stopping = is_stopping or given.stops,
-       shortage = given.shortage
-  from unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::text[])
-    as given (id, node_id, stops, shortage)
+       shortage = given.shortage,
+       capacity = case
+           when functions is null or given.slots is null then capacity
+           else jsonb_build_object('extra', jsonb_build_object('slots', given.slots))
+       end,
+       revision = revision + case
+           when functions is null or given.slots is null then 0
+           else (given.slots is distinct from (capacity -> 'extra' ->> 'slots')::int)::int
+       end
+  from unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::text[], $6::int[])
+    as given (id, node_id, stops, shortage, slots)
  where incarnations.id = given.id
    and incarnations.id = any($1)
    and incarnations.node_id = given.node_id

@@ -1,13 +1,14 @@
 -- name: read_nodes
--- Return nodes, newest first, each with its latest incarnation.
---   $1 below this id, $2 how many, $3 id, $4 name
+-- Return nodes, newest first, each with its latest incarnation; of a tenant, its workers.
+--   $1 below this id, $2 how many, $3 id, $4 name, $5 tenant_id or null
 select n.id, n.name, n.labels, i.id as incarnation_id,
        i.capacity || n.capacity_override as capacity,
        case when n.capacity_override <> '{}' then i.capacity end as reported_capacity,
        n.draining or coalesce(i.is_stopping, false) as draining,
        i.renewed_at as last_heartbeat_at, n.enforcement, i.shortage,
        coalesce(i.ended_at is null and i.expires_at > duly.now(), false) as is_alive,
-       coalesce(i.end_reason = 'left', false) as has_left
+       coalesce(i.end_reason = 'left', false) as has_left,
+       i.functions, (select t.name from tenants t where t.id = n.tenant_id) as tenant
   from nodes n
   left join lateral (
         select *
@@ -20,6 +21,7 @@ select n.id, n.name, n.labels, i.id as incarnation_id,
    and n.id < $1
    and ($3::bigint is null or n.id = $3)
    and ($4::text is null or n.name = $4)
+   and ($5::int is null or n.tenant_id = $5)
  order by n.id desc
  limit $2
 

@@ -1,16 +1,14 @@
 -- name: intern_shapes
 -- Insert the missing shapes, in key order, so that concurrent batches cannot deadlock.
 --   $1 keys, $2 needs, $3 required labels, $4 concurrency, $5 queues, $6 user ids,
---   $7 keys of downstreams (JSON), $8 tenants of functions, $9 names of functions
-insert into shapes
-       (key, needs, requires, concurrency, queue, user_id, uses, function_tenant_id, function)
+--   $7 keys of downstreams (JSON), $8 functions
+insert into shapes (key, needs, requires, concurrency, queue, user_id, uses, function)
 select key, needs::jsonb, requires::jsonb, concurrency::jsonb, queue, user_id,
-       array(select jsonb_array_elements_text(uses::jsonb)), function_tenant_id, function
+       array(select jsonb_array_elements_text(uses::jsonb)), function::jsonb
   from unnest(
         $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[],
-        $8::int[], $9::text[]
-       ) as given (key, needs, requires, concurrency, queue, user_id, uses, function_tenant_id,
-                   function)
+        $8::text[]
+       ) as given (key, needs, requires, concurrency, queue, user_id, uses, function)
  order by key
     on conflict (key) do nothing
 

@@ -168,6 +168,7 @@ select task.*
                (select s.queue from shapes s where s.id = coalesce(l.shape_id, t.shape_id)) as queue,
                (select s.user_id from shapes s where s.id = t.shape_id) as sharing_user_id,
                (select s.uses from shapes s where s.id = t.shape_id) as uses,
+               (select s.function ->> 'name' from shapes s where s.id = t.shape_id) as function,
                case when l.status = 'waiting' then l.start_by - duly.now() end as slack,
                (select u.name from users u where u.id = t.user_id) as "user",
                'server-' || t.admitted_by as admitted_by,

@@ -112,7 +112,6 @@ def shape_key(shape: Shape) -> str:
 async def intern_shapes(conn: Connection, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """Return the ids of shapes by key, inserting new ones."""
     keys = sorted(shapes)
-    functions = [shapes[key].function for key in keys]
     await conn.execute(
         SQL["intern_shapes"],
         keys,
@@ -122,8 +121,7 @@ async def intern_shapes(conn: Connection, shapes: Mapping[str, Shape]) -> dict[s
         [shapes[key].queue for key in keys],
         [shapes[key].user_id for key in keys],
         [_json(shapes[key].uses) for key in keys],
-        [function and function.tenant_id for function in functions],
-        [function and function.name for function in functions],
+        [_json(called) if (called := shapes[key].function) else None for key in keys],
     )
     rows = await conn.fetch(SQL["shapes_by_key"], keys)
     return {row["key"]: row["id"] for row in rows}

@@ -53,6 +53,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None
     uses: list[str]
     """The keys of the downstreams that it calls."""
+    function: str | None
+    """The function of its call."""
     slack: timedelta | None
     """The time until start_by, if it waits."""
     labels: dict[str, str]
