@@ -1,6 +1,7 @@
-"""Builds the documentation site into build/site, with llms.txt and no external resources.
+"""Builds the documentation site, with llms.txt and no external resources.
 
-python scripts/site.py     assemble the pages, build, and copy each page's Markdown beside it
+python scripts/site.py            assemble the pages in build/docs, and build build/site
+python scripts/site.py FOLDER     the same in FOLDER/docs and FOLDER/site
 
 The pages of the repository link to each other and to source files. A site has pages only, so the
 pages at the top of the repository move into it, and links to source files become plain text.
@@ -15,8 +16,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ROOT / "build" / "docs"
-SITE = ROOT / "build" / "site"
 PATHS_ON_SITE = {
     "README.md": "index.md",
     "docs/README.md": "documentation.md",
@@ -69,12 +68,12 @@ def relink_page(text: str, page: Path, paths: dict[Path, Path]) -> str:
     return "".join(pieces)
 
 
-def assemble() -> dict[Path, Path]:
+def assemble(folder: Path) -> dict[Path, Path]:
     """Write the pages into the folder that the site is built from."""
-    shutil.rmtree(SOURCES, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     paths = site_paths()
     for source, target in paths.items():
-        destination = SOURCES / target
+        destination = folder / target
         destination.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".md":
             destination.write_text(relink_page(source.read_text(), source, paths))
@@ -82,32 +81,34 @@ def assemble() -> dict[Path, Path]:
             shutil.copy(source, destination)
     import nicegui.elements.mermaid as mermaid
 
-    assets = SOURCES / "assets"
+    assets = folder / "assets"
     shutil.copytree(Path(mermaid.__file__).parent / "dist", assets / "mermaid")
     (assets / "diagrams.js").write_text(DIAGRAMS)
     return paths
 
 
-def describe(pages: list[Path]) -> str:
+def describe(folder: Path, pages: list[Path]) -> str:
     """Return llms.txt: the list of pages for programs that read Markdown."""
     lines = ["# Duly", "", "> A distributed, multi-tenant task scheduler.", ""]
     for page in pages:
-        title = (SOURCES / page).read_text().partition("\n")[0].removeprefix("# ")
+        title = (folder / page).read_text().partition("\n")[0].removeprefix("# ")
         lines.append(f"- [{title}]({page})")
     return "\n".join([*lines, ""])
 
 
 def main() -> None:
     """Build the site; a warning is an error."""
-    paths = assemble()
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--clean"]
+    folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "build"
+    sources, site = folder / "docs", folder / "site"
+    paths = assemble(sources)
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "DULY_SITE_PAGES": str(sources)}
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--clean", "--site-dir", site]
     subprocess.run(command, cwd=ROOT, env=environment, check=True)  # noqa: S603
     pages = sorted(target for target in paths.values() if target.suffix == ".md")
     for page in pages:
-        shutil.copy(SOURCES / page, SITE / page)
-    (SITE / "llms.txt").write_text(describe(pages))
-    sys.stdout.write(f"{SITE.relative_to(ROOT)}: {len(pages)} pages\n")
+        shutil.copy(sources / page, site / page)
+    (site / "llms.txt").write_text(describe(sources, pages))
+    sys.stdout.write(f"{site}: {len(pages)} pages\n")
 
 
 if __name__ == "__main__":

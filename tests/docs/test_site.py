@@ -16,7 +16,6 @@ from playwright.sync_api import expect
 from tests.dashboard.conftest import chromium
 
 ROOT = Path(__file__).parents[2]
-SITE = ROOT / "build" / "site"
 
 
 class References(HTMLParser):
@@ -39,20 +38,30 @@ class References(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def pages():
-    subprocess.run([sys.executable, ROOT / "scripts" / "site.py"], check=True, capture_output=True)
-    found = {page: References(page) for page in SITE.rglob("*.html") if page.name != "404.html"}
-    assert len(found) > 50
-    return found
+def site(tmp_path_factory):
+    """The folder of a site that is built for these tests alone."""
+    folder = tmp_path_factory.mktemp("documentation")
+    command = [sys.executable, ROOT / "scripts" / "site.py", folder]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "site"
 
 
 @pytest.fixture(scope="module")
-def address(pages):
+def pages(site):
+    references = {
+        page: References(page) for page in site.rglob("*.html") if page.name != "404.html"
+    }
+    assert len(references) > 50
+    return references
+
+
+@pytest.fixture(scope="module")
+def address(site):
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *args):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=SITE))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=site))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -80,11 +89,11 @@ def test_nothing_is_loaded_from_elsewhere(pages):
     assert {url for page in pages.values() for url in page.loaded if "//" in url} == set()
 
 
-def test_every_page_is_there_as_plain_markdown_and_in_the_index_for_programs(pages):
-    listed = re.findall(r"\]\((\S+)\)", (SITE / "llms.txt").read_text())
-    assert sorted(listed) == sorted(str(page.relative_to(SITE)) for page in SITE.rglob("*.md"))
+def test_every_page_is_there_as_plain_markdown_and_in_the_index_for_programs(site, pages):
+    listed = re.findall(r"\]\((\S+)\)", (site / "llms.txt").read_text())
+    assert sorted(listed) == sorted(str(page.relative_to(site)) for page in site.rglob("*.md"))
     assert len(listed) == len(pages)
-    assert (SITE / "reference/cli.md").read_text() == (ROOT / "docs/reference/cli.md").read_text()
+    assert (site / "reference/cli.md").read_text() == (ROOT / "docs/reference/cli.md").read_text()
 
 
 def test_diagrams_are_drawn(address):
