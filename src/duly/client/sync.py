@@ -22,27 +22,22 @@ from duly.client.calls.schedule_calls import ScheduleMethods
 from duly.client.calls.submission_calls import SubmissionMethods
 from duly.client.endpoint import find_endpoint, parse_endpoint
 from duly.client.retry import CallFailure, NoResponse, Patience
+from duly.client.shapes.fleet_shapes import Allocation, Node, NodeToken, Server, Status, TokenUses
 from duly.client.shapes.task_shapes import (
     FINAL_STATUSES,
-    Allocation,
     DeadLetter,
     Duration,
     Instant,
-    Node,
-    NodeToken,
     Page,
     Reason,
     ResourceFields,
-    Server,
-    Status,
     Task,
     TaskFields,
     TaskFilter,
     TaskListFilter,
     TenantPage,
-    TokenUses,
-    UsageReport,
 )
+from duly.client.shapes.usage_shapes import UsageReport
 from duly.client.sync_transport import ConnectionPool
 from duly.errors import LimitExceeded, NotFound, Unavailable
 

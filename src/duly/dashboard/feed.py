@@ -15,7 +15,8 @@ import msgspec
 from duly import clock
 from duly.client.aio import AsyncClient
 from duly.client.shapes.account_shapes import Tenant
-from duly.client.shapes.task_shapes import FINAL_STATUSES, Node, Task, TaskFilter
+from duly.client.shapes.fleet_shapes import Node
+from duly.client.shapes.task_shapes import FINAL_STATUSES, Task, TaskFilter
 from duly.dashboard import view
 from duly.dashboard.login.visitor import Visitor
 from duly.dashboard.view import Snapshot, TenantOption

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from duly.client.shapes.account_shapes import Tenant
-from duly.client.shapes.task_shapes import Audit, Node, Status, Task, Usage
+from duly.client.shapes.fleet_shapes import Audit, Node, Status
+from duly.client.shapes.task_shapes import Task, Usage
 from duly.duration import format_duration
 from duly.model.call_text import format_call
 from duly.model.numerals import format_number

@@ -17,7 +17,7 @@ from duly.agent.limits import cgroup_hierarchies
 from duly.agent.preparation import task_users
 from duly.client.endpoint import Endpoint, config_file, find_endpoint
 from duly.client.retry import Patience
-from duly.client.shapes.task_shapes import Database
+from duly.client.shapes.fleet_shapes import Database
 from duly.client.sync import Client
 from duly.errors import ConfigError, DulyError, Unauthenticated, Unreachable
 from duly.launch import outside_data, store_folder

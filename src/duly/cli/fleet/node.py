@@ -15,7 +15,7 @@ from duly.cli.output.text import clean, now
 from duly.cli.tasks.flags import ExpiresFlag, ResourceFlags, with_resource_flags
 from duly.cli.tasks.submission.request import parse_expires, resource_fields
 from duly.cli.tasks.tasks import TenantFlag
-from duly.client.shapes.task_shapes import Allocation, Node, TokenUses
+from duly.client.shapes.fleet_shapes import Allocation, Node, TokenUses
 from duly.client.sync import Client
 from duly.model.wording import count_of
 

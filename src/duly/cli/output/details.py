@@ -13,16 +13,8 @@ from duly.cli.output.text import (
     format_time,
     localise_times,
 )
-from duly.client.shapes.task_shapes import (
-    Audit,
-    Dependency,
-    Drift,
-    Node,
-    Peak,
-    RetryTerms,
-    Status,
-    Task,
-)
+from duly.client.shapes.fleet_shapes import Audit, Drift, Node, Peak, Status
+from duly.client.shapes.task_shapes import Dependency, RetryTerms, Task
 from duly.duration import format_duration
 from duly.model.call_text import format_call
 from duly.model.numerals import format_number

@@ -17,17 +17,9 @@ from duly.cli.exit_codes import format_memory
 from duly.cli.output.details import format_resources, reason_message, short_reason
 from duly.cli.output.text import clean, format_age, format_percent, format_span, format_time
 from duly.client.shapes.attempt_shapes import ListedAttempt
-from duly.client.shapes.task_shapes import (
-    Allocation,
-    Attempt,
-    Node,
-    Server,
-    Task,
-    TenantTasks,
-    Usage,
-    UsageReport,
-    UsageRow,
-)
+from duly.client.shapes.fleet_shapes import Allocation, Node, Server, TenantTasks
+from duly.client.shapes.task_shapes import Attempt, Task, Usage
+from duly.client.shapes.usage_shapes import UsageReport, UsageRow
 
 HEADER_RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 PIPE_WIDTH = 10_000

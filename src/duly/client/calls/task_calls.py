@@ -7,26 +7,21 @@ from typing import Any
 from urllib.parse import quote
 
 from duly.client.call import READ_TIMEOUT_SECONDS, Call, encode, format_instant, parse_json
+from duly.client.shapes.fleet_shapes import Allocation, Node, NodeToken, Server, Status, TokenUses
 from duly.client.shapes.task_shapes import (
-    Allocation,
     CancelCount,
     DeadLetter,
     Duration,
-    Node,
-    NodeToken,
     Page,
     Reason,
     ResourceFields,
-    Server,
-    Status,
     Task,
     TaskFields,
     TaskFilter,
     TaskListFilter,
     TenantPage,
-    TokenUses,
-    UsageReport,
 )
+from duly.client.shapes.usage_shapes import UsageReport
 from duly.duration import format_duration
 from duly.errors import Invalid
 
