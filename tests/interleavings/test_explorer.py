@@ -9,7 +9,7 @@ import pytest
 
 from tests.interleavings.explorer import exploring
 
-SEEDS = int(os.environ.get("DULY_SEEDS", "150"))
+SEEDS = int(os.environ.get("DULY_SEEDS", "100"))
 CHUNK = 25
 SINGLE_SEED = os.environ.get("DULY_SEED")
 CHUNKS = [range(first, min(first + CHUNK, SEEDS)) for first in range(0, SEEDS, CHUNK)]
