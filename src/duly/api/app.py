@@ -36,6 +36,7 @@ from duly.api.tasks import (
     mark,
     pause,
     tasks,
+    wait,
 )
 from duly.errors import Unavailable
 from duly.server.components import Components
@@ -63,6 +64,7 @@ def create_app(components: Components) -> "Application":
         *attempts.HANDLERS,
         *cancel.HANDLERS,
         *mark.HANDLERS,
+        *wait.HANDLERS,
         *pause.HANDLERS,
         *logs.HANDLERS,
         *graphs.HANDLERS,

@@ -155,6 +155,13 @@ ROWS: dict[tuple[str, str], Row] = {
     ),
     ("GET", "/v1/tasks"): Row(Access.READ, places=TASKS),
     ("GET", "/v1/tasks/{id}"): Row(Access.READ, ANY_TASK),
+    ("POST", "/v1/tasks/wait"): Row(
+        Access.READ,
+        good=json(ids=["1"], timeout=0),
+        places=tuple(
+            body(kind, 200, lambda one: {"ids": [one], "timeout": 0}) for kind in ANY_TASK
+        ),
+    ),
     ("PATCH", "/v1/tasks/{id}"): Row(Access.SUBMIT, ANY_TASK, good=json(name="new")),
     ("DELETE", "/v1/tasks/{id}"): Row(Access.SUBMIT, ANY_TASK),
     ("POST", "/v1/tasks/{id}/cancel"): Row(Access.SUBMIT, ANY_TASK),

@@ -72,14 +72,14 @@ def get_task(task: str, wait: float = 0.0) -> Call[Task]:
     return _get(_task_path(task), query, timeout=READ_TIMEOUT_SECONDS + seconds)
 
 
-def wait_for_any(tasks: Sequence[str], wait: float) -> Call[list[str]]:
-    """Wait up to `wait` seconds until at least one of the tasks has ended (long poll)."""
-    seconds = min(wait, MAX_LONG_POLL_SECONDS)
+def wait_for_any(ids: Sequence[str], timeout: float) -> Call[list[str]]:
+    """Wait up to `timeout` seconds until at least one of the tasks has ended (long poll)."""
+    seconds = min(timeout, MAX_LONG_POLL_SECONDS)
     return Call(
         "POST",
         "/v1/tasks/wait",
         lambda body: list(parse_json(body)["ended"]),
-        body=encode({"ids": list(tasks), "timeout": seconds}),
+        body=encode({"ids": list(ids), "timeout": seconds}),
         repeatable=True,
         timeout=READ_TIMEOUT_SECONDS + seconds,
     )

@@ -46,7 +46,11 @@ class Wakeups:
 
         Read the database inside the block: from its start on no wake-up is missed.
         """
-        return Listener(self, self._listeners, key)
+        return Listener(self, self._listeners, (key,))
+
+    def listen_to_any(self, keys: Iterable[int], weight: int) -> "Listener":
+        """Return a listener for all of `keys`; it counts as `weight` listeners."""
+        return Listener(self, self._listeners, keys, weight)
 
     def recheck_interval(self, minimum: float) -> float:
         """Return the seconds between rechecks without a wake-up; it grows with the listeners."""
@@ -54,26 +58,35 @@ class Wakeups:
 
 
 class Listener:
-    """One request that waits for wake-ups of one id."""
+    """One request that waits for wake-ups of one id, or of any of many."""
 
-    def __init__(self, wakeups: Wakeups, listeners: "dict[int, set[Listener]]", key: int) -> None:
+    def __init__(
+        self,
+        wakeups: Wakeups,
+        listeners: "dict[int, set[Listener]]",
+        keys: Iterable[int],
+        weight: int = 1,
+    ) -> None:
         self._wakeups = wakeups
         self._listeners = listeners
-        self._key = key
+        self._keys = frozenset(keys)
+        self._weight = weight
         self._event = asyncio.Event()
         self._was_woken = False
 
     def __enter__(self) -> "Listener":
-        self._wakeups.listener_count += 1
-        self._listeners.setdefault(self._key, set()).add(self)
+        self._wakeups.listener_count += self._weight
+        for key in self._keys:
+            self._listeners.setdefault(key, set()).add(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._wakeups.listener_count -= 1
-        listeners = self._listeners[self._key]
-        listeners.discard(self)
-        if not listeners:
-            del self._listeners[self._key]
+        self._wakeups.listener_count -= self._weight
+        for key in self._keys:
+            listeners = self._listeners[key]
+            listeners.discard(self)
+            if not listeners:
+                del self._listeners[key]
 
     def wake(self) -> None:
         """Wake this listener, or its next `wait` if it is not waiting."""

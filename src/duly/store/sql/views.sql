@@ -234,6 +234,14 @@ select task.*
 --   $1 tenant_id, $2 id
 select exists (select 1 from live where id = $2 and tenant_id = $1)
 
+-- name: select_live
+-- Return those of many tasks of the tenant that have not ended.
+--   $1 tenant_id, $2 ids
+select l.id
+  from unnest($2::bigint[]) as given (id)
+  join live l on l.id = given.id
+ where l.tenant_id = $1
+
 -- name: read_attempts
 -- Return the attempts of a task in order, the running one last, with the measurements that its node
 -- has reported.

@@ -229,6 +229,12 @@ async def is_live(conn: Connection, tenant_id: int, task_id: int) -> bool:
     return bool(await conn.fetchval(SQL["is_live"], tenant_id, task_id))
 
 
+async def select_live(conn: Connection, tenant_id: int, task_ids: Sequence[int]) -> set[int]:
+    """Return those of the tenant's tasks that have not ended."""
+    rows = await conn.fetch(SQL["select_live"], tenant_id, list(task_ids))
+    return {row["id"] for row in rows}
+
+
 async def read_attempts(
     conn: Connection, tenant_id: int, task_id: int, *, after: int = 0, limit: int = MAX_ATTEMPT
 ) -> list[AttemptView]:
