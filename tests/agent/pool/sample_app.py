@@ -200,3 +200,23 @@ def _ring(doorbell: str | None) -> None:
     if doorbell is not None:
         with Path(doorbell).open("w") as bell:
             bell.write(f"{os.getpid()}\n")
+
+
+@app.task
+def record_slowly(file: str, text: str, seconds: float) -> None:
+    time.sleep(seconds)
+    record(file, text)
+
+
+@app.task
+def first_time_hangs(file: str) -> None:
+    record(file, str(os.getpid()))
+    if context().attempt == 1:
+        threading.Event().wait()
+
+
+@app.task
+def tick(file: str, milliseconds: str) -> None:
+    while True:
+        record(file, str(os.getpid()))
+        time.sleep(int(milliseconds) / 1000)
