@@ -27,6 +27,7 @@ from duly.api.schedules import schedule_history, schedules
 from duly.api.tasks import (
     artifacts,
     attempt,
+    attempt_stages,
     attempts,
     cancel,
     dead_letters,
@@ -89,6 +90,7 @@ def create_app(components: Components) -> "Application":
         *usage.HANDLERS,
         *gateway.HANDLERS,
         *attempt.HANDLERS,
+        *attempt_stages.HANDLERS,
         *status.HANDLERS,
         *metrics.HANDLERS,
     ]

@@ -135,9 +135,11 @@ def _query_parameters(operation: Operation) -> tuple[Parameter, ...]:
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
-    if "{id}" not in path:
-        return []
-    return [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in ("id", "name")
+        if f"{{{name}}}" in path
+    ]
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:

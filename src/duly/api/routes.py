@@ -152,10 +152,16 @@ class RouteTable:
 
 
 NO_PARAMS: Mapping[str, str] = {}
+STAGES_PREFIX = "/v1/attempt/stages/"
 
 
 def _template_of(path: str) -> tuple[str, Mapping[str, str]]:
-    """Return the path with its fourth segment replaced by {id}, without a trailing slash."""
+    """Return the path with its fourth segment replaced by {id}, without a trailing slash.
+
+    Only the name of a stage comes later, and may have slashes itself.
+    """
+    if path.startswith(STAGES_PREFIX):
+        return STAGES_PREFIX + "{name}", {"name": path.removeprefix(STAGES_PREFIX)}
     segments = path.rstrip("/").split("/", 4)
     if len(segments) < 4:
         return "/".join(segments), NO_PARAMS

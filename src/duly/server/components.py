@@ -33,6 +33,7 @@ from duly.server.delivery.inputs import Inputs
 from duly.server.delivery.measurements import Measurements
 from duly.server.delivery.polls import Polls
 from duly.server.delivery.preparations import Preparations
+from duly.server.lifecycle.attempt_calls import AttemptCalls
 from duly.server.lifecycle.canceller import Canceller
 from duly.server.lifecycle.downstream_replay import DownstreamReplay
 from duly.server.lifecycle.graph_operations import GraphOperations
@@ -79,6 +80,7 @@ class Components:
     timeouts: Timeouts
     authenticator: Authenticator
     attempt_keys: AttemptKeys
+    attempt_calls: AttemptCalls
     wakeups: Wakeups
     server_bus: ServerBus
     cluster_manager: ClusterManager
@@ -193,6 +195,7 @@ def build(
         timeouts=Timeouts(settings.requests.timeout),
         authenticator=authenticator,
         attempt_keys=AttemptKeys(database),
+        attempt_calls=AttemptCalls(database, submitter, settings.execution),
         wakeups=core.wakeups,
         server_bus=server_bus,
         cluster_manager=cluster_manager,

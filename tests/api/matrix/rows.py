@@ -174,6 +174,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/tasks/{id}/why"): Row(Access.READ, ANY_TASK),
     ("GET", "/v1/tasks/{id}/attempts"): Row(Access.READ, ANY_TASK),
     ("GET", "/v1/attempts"): Row(Access.READ, places=query("name", "user")),
+    ("GET", "/v1/tasks/{id}/stages"): Row(Access.READ, ANY_TASK),
     ("GET", "/v1/tasks/{id}/result"): Row(Access.READ, ("done", "dead", *LIVE)),
     ("GET", "/v1/tasks/{id}/logs"): Row(Access.READ, ANY_TASK),
     ("GET", "/v1/tasks/{id}/graph"): Row(Access.READ, ANY_TASK),
@@ -356,6 +357,11 @@ ROWS: dict[tuple[str, str], Row] = {
     ),
     ("POST", "/v1/gateway/leave"): Row(
         Access.NODE, ok=204, good=message(lambda i, _: wire.LeaveRequest(incarnation=i))
+    ),
+    ("PUT", "/v1/attempt/stages/{name}"): Row(Access.ATTEMPT, good=json(fraction=0.5)),
+    ("GET", "/v1/attempt/stages"): Row(Access.ATTEMPT),
+    ("POST", "/v1/attempt/tasks"): Row(
+        Access.ATTEMPT, ok=201, good=json(command=["true"], idempotency_key="matrix-child")
     ),
     ("PUT", "/v1/attempt/progress"): Row(Access.ATTEMPT, ok=204, good=json(fraction=0.5)),
 }

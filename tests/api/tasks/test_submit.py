@@ -13,7 +13,7 @@ ANSWER = {
     "schedule", "fire_at", "labels", "requires", "concurrency", "category", "idempotency_key",
     "unique", "ref", "progress", "replay_of", "admitted_by", "usage", "enforcement", "command",
     "script_path", "source", "call", "artifact", "env", "stdin", "retry", "on_overdue", "overdue",
-    "expected_run_time", "uses",
+    "expected_run_time", "uses", "stages", "parent",
 }  # fmt: skip
 
 

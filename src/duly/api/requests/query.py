@@ -37,6 +37,11 @@ class Query:
     def __init__(self, values: Mapping[str, Sequence[str]]) -> None:
         self._values = values
 
+    @property
+    def names(self) -> set[str]:
+        """Return the names of the parameters that were given."""
+        return set(self._values)
+
     def get_all(self, name: str) -> Sequence[str]:
         """Return every value of a parameter."""
         return self._values.get(name, ())
@@ -77,6 +82,18 @@ class Query:
         """Return the exclusive lower bound of the page's numbers, from its cursor."""
         text = self.get("cursor")
         return 0 if text is None else decode_cursor(text)
+
+
+def parent_of(query: Query) -> int | None:
+    """Return the task whose children are asked for; raises Invalid if other filters are given."""
+    text = query.get("parent")
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise Invalid("parent", f"{text[:40]!r} is not the id of a task.")
+    if others := query.names - {"parent", "limit", "cursor", "tenant"}:
+        raise Invalid(min(others), "it cannot be combined with parent. Leave one of them out.")
+    return int(text)
 
 
 def query_of(request: Request) -> Query:

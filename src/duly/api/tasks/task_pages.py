@@ -6,11 +6,12 @@ from duly.api.requests.lookups import (
     listing_connection,
     scoped_connection,
 )
-from duly.api.requests.query import Query, encode_cursor, parse_task_filter
+from duly.api.requests.query import Query, encode_cursor, parent_of, parse_task_filter
 from duly.api.requests.tenant_selection import TenantPage, covers_all_tenants
 from duly.api.tasks import task_shapes
 from duly.model.tenant import Credential
 from duly.server.components import Components
+from duly.store.attempts import stages
 from duly.store.tasks import all_tenants, views
 from duly.store.tasks.views import TaskFilter
 
@@ -40,6 +41,10 @@ async def _pick_of_tenant(
     components: Components, credential: Credential, query: Query, limit: int
 ) -> tuple[TaskFilter, list[int]]:
     before, tenant_id = query.before_id(), credential.tenant_id
+    if (parent := parent_of(query)) is not None:
+        async with listing_connection(components, credential, by_status=False) as conn:
+            found = await stages.pick_children(conn, parent, tenant_id, before=before, limit=limit)
+        return TaskFilter(), list(found)
     by_status = bool(query.get_all("status") or query.get("node") or query.flag("overdue"))
     async with listing_connection(components, credential, by_status=by_status) as conn:
         task_filter = await parse_task_filter(conn, query, matches_refs=True)
@@ -52,6 +57,10 @@ async def _pick_of_all_tenants(
     components: Components, credential: Credential, query: Query, limit: int
 ) -> tuple[TaskFilter, list[int]]:
     before = query.before_id()
+    if (parent := parent_of(query)) is not None:
+        async with cross_tenant_connection(components, credential.tenant_id) as conn:
+            found = await stages.pick_children(conn, parent, None, before=before, limit=limit)
+        return TaskFilter(), list(found)
     async with cross_tenant_connection(components, credential.tenant_id) as conn:
         task_filter = await parse_task_filter(conn, query, matches_refs=True)
         return task_filter, await all_tenants.pick(conn, task_filter, before=before, limit=limit)

@@ -133,9 +133,34 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     script_path: str | None = None
     source: str | None = None
     call: Call | None = None
+    stages: list[str] = []
+    """What attempts have recorded as done, in order."""
+    parent: str | None = None
+    """The task whose attempt submitted it."""
     artifact: str | None = None
     env: dict[str, str] | None = None
     stdin: str | None = None
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a task that was done once, and the attempt that did it."""
+
+    name: str
+    attempt: int
+    recorded_at: datetime
+    result: msgspec.Raw
+
+
+class Stages(msgspec.Struct, frozen=True):
+    """The stages of a task in the order in which they were recorded."""
+
+    items: list[Stage]
+
+
+class StageResults(msgspec.Struct, frozen=True):
+    """The results of the stages that a task has recorded, by name."""
+
+    items: dict[str, msgspec.Raw]
 
 
 class ArtifactInfo(msgspec.Struct, frozen=True):
@@ -288,6 +313,8 @@ def task(
         script_path=payload.script_path,
         source=payload.source,
         call=_call(payload),
+        stages=view.stages or [],
+        parent=None if view.parent_id is None else str(view.parent_id),
         artifact=payload.artifact,
         env=None if view.payload is None else payload.env,
         stdin=payload.stdin,

@@ -68,6 +68,11 @@ FILTER_PARAMETERS = (
 )
 
 
+PARENT_PARAMETER = Parameter(
+    "parent", "The task whose attempts submitted them. No other filter may be given with it."
+)
+
+
 @route(
     "POST",
     TASKS_PATHS,
@@ -174,7 +179,7 @@ def idempotency_key(request: Request) -> str | None:
     "List tasks, newest first",
     access=Access.READ,
     response_body=TenantPage[task_shapes.Task],
-    query=FILTER_PARAMETERS + PAGE_PARAMETERS,
+    query=(*FILTER_PARAMETERS, PARENT_PARAMETER, *PAGE_PARAMETERS),
     errors=(422,),
 )
 async def list_tasks(request: Request) -> Response:

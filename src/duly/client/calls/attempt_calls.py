@@ -13,7 +13,7 @@ from duly.client.calls.task_calls import (
     _tenant_query,
 )
 from duly.client.shapes.attempt_shapes import AttemptFilter, ListedAttempt
-from duly.client.shapes.task_shapes import Attempt, Page, TenantPage
+from duly.client.shapes.task_shapes import Attempt, Page, Stage, Stages, TenantPage
 
 T = TypeVar("T")
 
@@ -21,6 +21,11 @@ T = TypeVar("T")
 def list_attempts(task: str, limit: int | None, cursor: str | None) -> Call[Page[Attempt]]:
     """List a page of the attempts of a task."""
     return _get(_task_path(task, "attempts"), _page_query(limit, cursor))
+
+
+def list_stages(task: str) -> Call[Stages]:
+    """List the stages that attempts at a task have recorded."""
+    return _get(_task_path(task, "stages"), [])
 
 
 def list_all_attempts(
@@ -41,6 +46,10 @@ class AttemptMethods:
 
     def _send(self, call: Call[T]) -> T:
         raise NotImplementedError
+
+    def list_stages(self, task: str) -> list[Stage]:
+        """Return the stages that attempts at a task have recorded, in order."""
+        return self._send(list_stages(task))["items"]
 
     def list_attempts(self, task: str) -> list[Attempt]:
         """Return the attempts of a task, oldest first."""
@@ -83,6 +92,10 @@ class AsyncAttemptMethods:
 
     async def _send(self, call: Call[T]) -> T:
         raise NotImplementedError
+
+    async def list_stages(self, task: str) -> list[Stage]:
+        """Return the stages that attempts at a task have recorded, in order."""
+        return (await self._send(list_stages(task)))["items"]
 
     async def list_attempts(self, task: str) -> list[Attempt]:
         """Return the attempts of a task, oldest first."""

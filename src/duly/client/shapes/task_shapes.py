@@ -262,6 +262,8 @@ class Task(TypedDict):
     script_path: str | None
     source: str | None
     call: Call | None
+    stages: list[str]
+    parent: str | None
     artifact: str | None
     env: dict[str, str] | None
     stdin: str | None
@@ -279,6 +281,21 @@ class Attempt(TypedDict):
     started_at: str | None
     finished_at: str | None
     usage: Usage | None
+
+
+class Stage(TypedDict):
+    """A part of a task that was done once, its result, and the attempt that did it."""
+
+    name: str
+    attempt: int
+    recorded_at: str
+    result: Any
+
+
+class Stages(TypedDict):
+    """The stages of a task in the order in which they were recorded."""
+
+    items: list[Stage]
 
 
 class DeadLetter(Task):

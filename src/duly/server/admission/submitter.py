@@ -105,14 +105,24 @@ class Submitter(Service):
             permit.stored = int(admitted.created)
         return admitted
 
-    async def _submit_alone(self, credential: Credential, spec: TaskSpec) -> Admitted:
+    async def submit_child(
+        self, credential: Credential, spec: TaskSpec, last_step: TransactionStep
+    ) -> Admitted:
+        """Store a task that an attempt submits; `last_step` ends the transaction."""
+        return await self._submit_alone(credential, spec, last_step)
+
+    async def _submit_alone(
+        self, credential: Credential, spec: TaskSpec, last_step: TransactionStep | None = None
+    ) -> Admitted:
         """Store a task in a transaction of its own, as a batch of one.
 
         It locks other rows, those of its upstreams and its artifact, and must not make a group
         wait for them.
         """
         is_duplicate = partial(idempotency.is_duplicate, self._database, credential, spec)
-        batch = await self._admit_batch(credential, [spec], None, is_duplicate, is_alone=True)
+        batch = await self._admit_batch(
+            credential, [spec], None, is_duplicate, is_alone=True, last_step=last_step
+        )
         return Admitted(batch.ids[0], batch.created)
 
     async def _enqueue(self, credential: Credential, spec: TaskSpec) -> Admitted:
@@ -286,6 +296,7 @@ class Submitter(Service):
         graph: NewGraph | None = None,
         *,
         is_alone: bool = False,
+        last_step: TransactionStep | None = None,
     ) -> StoredBatch:
         size = len(specs)
         links = await offload(size, partial(dependencies.resolve, is_alone=is_alone), specs)
@@ -293,7 +304,7 @@ class Submitter(Service):
         async with self._admission.admit(
             credential, size, is_duplicate, certainly_new=certainly_new
         ) as permit:
-            batch = await self._store_batch(credential, specs, key, links, graph)
+            batch = await self._store_batch(credential, specs, key, links, graph, last_step)
             permit.stored = batch.new_count
         return batch
 

@@ -724,6 +724,39 @@ Kept: with its task.';
 comment on column former_specs.shape_id is 'As it was then; so are the columns after it.';
 comment on column former_specs.attempt is 'The last attempt that this holds for.';
 
+create table stages (
+    task_id      bigint not null,
+    name         text not null,
+    tenant_id    int not null,
+    attempt      int not null,
+    result       text not null,
+    recorded_at  timestamptz not null,
+    primary key (task_id, name)
+);
+
+comment on table stages is
+'Parts of tasks that were done once, with their results: later attempts skip them.
+Section: Tasks
+Written by: history, stages
+Kept: with its task.';
+comment on column stages.attempt is 'The attempt that did it.';
+comment on column stages.result is 'JSON, as the attempt sent it.';
+
+create table children (
+    task_id    bigint not null primary key,
+    parent_id  bigint not null,
+    tenant_id  int not null
+);
+
+create index children_by_parent on children (parent_id, task_id);
+
+comment on table children is
+'Tasks that an attempt at another task has submitted.
+Section: Tasks
+Written by: history, stages
+Kept: with the child.';
+comment on column children.parent_id is 'The task whose attempt submitted it.';
+
 create function keep_former_spec() returns trigger
     language plpgsql
     as $$
@@ -2680,6 +2713,12 @@ begin
     delete from duly.former_specs
      where task_id >= duly.first_id_of(day) and task_id < duly.first_id_of(day + 1)
        and task_id not in (select id from survivors);
+    delete from duly.stages
+     where task_id >= duly.first_id_of(day) and task_id < duly.first_id_of(day + 1)
+       and task_id not in (select id from survivors);
+    delete from duly.children
+     where task_id >= duly.first_id_of(day) and task_id < duly.first_id_of(day + 1)
+       and task_id not in (select id from survivors);
     foreach parent in array parents loop
         execute format(
             'insert into duly.%I overriding system value select * from duly.%I where %I in (select id from survivors)',
@@ -2735,6 +2774,7 @@ call isolate_tenants('artifacts');
 call isolate_tenants('attempts');
 call isolate_tenants('audit_log');
 call isolate_tenants('buckets');
+call isolate_tenants('children');
 call isolate_tenants('dead_letters');
 call isolate_tenants('downstreams');
 call isolate_tenants('edges');
@@ -2751,6 +2791,7 @@ call isolate_tenants('occurrences');
 call isolate_tenants('reservations');
 call isolate_tenants('run_times');
 call isolate_tenants('schedules');
+call isolate_tenants('stages');
 call isolate_tenants('stopping_attempts');
 call isolate_tenants('submissions');
 call isolate_tenants('tasks');

@@ -58,6 +58,8 @@ with old as (
            and s.task_id = old.task_id
      ),
      specs as (delete from former_specs using old where former_specs.task_id = old.task_id),
+     parts as (delete from stages using old where stages.task_id = old.task_id),
+     young as (delete from children using old where children.task_id = old.task_id),
      letters as (delete from dead_letters using old where dead_letters.task_id = old.task_id),
      steps as (delete from events_rest using old where events_rest.task_id = old.task_id),
      tries as (delete from attempts_rest using old where attempts_rest.task_id = old.task_id),
@@ -151,6 +153,12 @@ with needed as materialized (
      ),
      specs as (
         delete from former_specs where task_id = any(array(select id from old))
+     ),
+     parts as (
+        delete from stages where task_id = any(array(select id from old))
+     ),
+     young as (
+        delete from children where task_id = any(array(select id from old))
      ),
      letters as (
         delete from dead_letters where task_id = any(array(select id from old))

@@ -19,7 +19,7 @@ grant select, insert, update, delete
 grant select, insert on attempts, stopping_attempts to duly_request;
 grant usage on sequence entries to duly_request;
 grant select on usage, usage_watermark, run_times, tenants, tenants_with_plans, plans, queues,
-                downstreams
+                downstreams, stages
       to duly_request;
 -- Locking a row, so that its tenant is not removed meanwhile, requires the privilege to update
 -- some column of it.
@@ -27,7 +27,7 @@ grant update (created_at) on tenants to duly_request;
 -- Whether an upstream is named by ref is set after its edge was inserted.
 grant update (by_ref) on edges to duly_request;
 grant select, insert
-   on shapes, audit_log, former_specs, edges, graphs, ended_upstreams
+   on shapes, audit_log, former_specs, edges, graphs, ended_upstreams, children
    to duly_request;
 grant select (
         id, public_id, tenant_id, name, scopes, has_password, created_at, removed_at
@@ -39,6 +39,8 @@ grant select (
        ), insert, update
    on keys to duly_request;
 grant select (id, name, enforcement) on nodes to duly_request;
+-- Whether the attempt that submits a child still runs.
+grant select (id, ended_at) on incarnations to duly_request;
 
 -- name: read_status
 -- Return the state of the request role: whether it exists, whether the session user may assume it,

@@ -169,6 +169,10 @@ select task.*
                (select s.user_id from shapes s where s.id = t.shape_id) as sharing_user_id,
                (select s.uses from shapes s where s.id = t.shape_id) as uses,
                (select s.function ->> 'name' from shapes s where s.id = t.shape_id) as function,
+               (select array_agg(st.name order by st.recorded_at, st.name)
+                  from stages st
+                 where st.task_id = asked.id) as stages,
+               (select c.parent_id from children c where c.task_id = asked.id) as parent_id,
                case when l.status = 'waiting' then l.start_by - duly.now() end as slack,
                (select u.name from users u where u.id = t.user_id) as "user",
                'server-' || t.admitted_by as admitted_by,

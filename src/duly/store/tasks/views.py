@@ -55,6 +55,10 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of the downstreams that it calls."""
     function: str | None
     """The function of its call."""
+    stages: list[str] | None
+    """The names of the stages that its attempts have recorded."""
+    parent_id: int | None
+    """The task whose attempt submitted it."""
     slack: timedelta | None
     """The time until start_by, if it waits."""
     labels: dict[str, str]
