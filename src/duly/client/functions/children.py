@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from duly.client.call import encode
 from duly.client.functions.handle import Handle
 from duly.client.functions.submission import request
 
@@ -29,8 +30,9 @@ def submit_child(
     fields, upload = request(task, args, kwargs)
     if upload is not None:
         fields["artifact"] = task.app.client.upload_data(upload)
+    fields = json.loads(encode(fields))  # times and durations as a request has them
     if "idempotency_key" not in fields:
-        text = json.dumps(fields, sort_keys=True, default=str)
+        text = json.dumps(fields, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:32]
         fields["idempotency_key"] = f"{context.task_id}-{digest}-{context.ordinal(digest)}"
     return Handle(task.app, context.channel.submit(fields)["id"], task.parameters)
