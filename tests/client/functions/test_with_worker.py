@@ -55,6 +55,10 @@ def test_many_are_one_request_and_awaited_with_one_poll(server):
     assert duly.wait([shop.pause.submit(timedelta(seconds=30))], timeout=0.2).done == []
 
 
+def test_stages_are_kept_across_attempts(server):
+    assert shop.in_stages.submit(2).result(timeout=60) == [1, 3]
+
+
 def test_results_flow_through_a_graph(server):
     with shop.app.graph("nightly") as graph:
         sizes = [shop.encode.node(name, Size(1, 1)) for name in "ab"]
@@ -63,6 +67,13 @@ def test_results_flow_through_a_graph(server):
     assert graph.id is not None
     upper = shop.join.submit([joined.handle.as_argument(), "x"], separator="/")
     assert upper.result(timeout=60) == "a@1x1/0.5+b@1x1/0.5/x"
+
+
+def test_children_are_linked_to_their_parent(server):
+    parent = shop.split.submit(["a", "b"])
+    ids = parent.result(timeout=60)
+    assert [shop.encode.handle(one).result(60) for one in ids] == ["a@1x1/0.5", "b@1x1/0.5"]
+    assert {shop.app.client.get_task(one)["parent"] for one in ids} == {parent.id}
 
 
 def test_large_arguments_go_through_the_object_store(server):
