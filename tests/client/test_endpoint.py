@@ -76,3 +76,9 @@ def test_the_key_is_not_shown_by_accident():
 def test_the_file_is_where_the_user_keeps_such_files():
     assert config_file({"HOME": "/h"}) == Path("/h/.config/duly/config.toml")
     assert config_file({"HOME": "/h", "XDG_CONFIG_HOME": "/x"}) == Path("/x/duly/config.toml")
+
+
+def test_the_certificates_to_trust_come_from_the_environment_unless_they_are_given(monkeypatch):
+    monkeypatch.setenv("DULY_CA_FILE", "/etc/ca.pem")
+    assert parse_endpoint("https://a", "k").ca_file == Path("/etc/ca.pem")
+    assert parse_endpoint("https://a", "k", "/own.pem").ca_file == Path("/own.pem")

@@ -6,7 +6,7 @@ import sys
 from functools import partial
 
 from duly import clock
-from duly.launch.logs import LINES_PER_WINDOW, WINDOW_SECONDS, RateLimit
+from duly.launch.logs import LINES_PER_WINDOW, WINDOW_SECONDS, RateLimit, RepeatLimit
 
 SAYING = """
 import logging
@@ -41,3 +41,21 @@ def test_what_strangers_can_cause_is_written_at_a_bounded_rate(monkeypatch):
     now = WINDOW_SECONDS
     assert written("uvicorn.error", 1, 2) == [25 - LINES_PER_WINDOW, 0]
     assert written("uvicorn.error", 2, 1) == [0]
+
+
+def test_what_an_agent_says_again_and_again_is_written_once_a_minute(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    limit = RepeatLimit()
+
+    def written(name, error):
+        record = logging.LogRecord(name, logging.WARNING, "a.py", 1, "cannot poll", (), None)
+        record.error = error
+        return limit.filter(record) and getattr(record, "repeated", 0)
+
+    assert [written("duly.agent.session", "refused") for _ in range(3)] == [0, False, False]
+    assert written("duly.agent.session", "starting up") == 0
+    assert written("duly.server.service", "refused") == 0
+    assert written("duly.server.service", "refused") == 0
+    now += WINDOW_SECONDS
+    assert [written("duly.agent.session", "refused") for _ in range(2)] == [2, False]

@@ -110,7 +110,10 @@ async def test_a_database_that_is_away_is_told_once_until_it_is_back(caplog):
     service.plan = {number: Unavailable("gone") for number in (1, 2, 3, 5)}
     async with running(service):
         await service.reach(6)
-    assert [record.message for record in caplog.records] == ["Counting: gone"] * 2
+    assert [record.message for record in caplog.records] == [
+        "Counting tries again until it succeeds: gone",
+        "Counting succeeds again",
+    ] * 2
 
 
 async def test_a_service_stops_when_it_is_cancelled():

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 
 from duly import timers
 from duly.agent.events import Renewed
 from duly.agent.gateway import Backoff, Gateway
 from duly.agent.limits.shortage import Shortage
 from duly.clock import monotonic
+from duly.duration import format_duration
 from duly.errors import Unavailable
 from duly.wire import AttemptRef, Heartbeat, HeartbeatResponse, JoinResponse
 
@@ -48,6 +50,7 @@ class HeartbeatSender:
         # At most the heartbeat interval: a heartbeat whose response was lost has renewed the
         # lease all the same.
         backoff = Backoff(joined.heartbeat_interval)
+        failing_since: float | None = None
         while True:
             self._nudged.clear()
             sent_at = monotonic()
@@ -67,10 +70,15 @@ class HeartbeatSender:
                     failover_timeout=joined.lease_ttl / 6,
                 )
             except Unavailable as error:
+                failing_since = failing_since or sent_at
                 log.warning("cannot renew the lease", extra={"error": error.message})
                 await asyncio.sleep(backoff.next())
                 continue
             backoff.reset()
+            if failing_since is not None:
+                after = timedelta(seconds=round(monotonic() - failing_since))
+                log.warning("a server answers again", extra={"after": format_duration(after)})
+                failing_since = None
             self._on_renewed(Renewed(sent_at, renewed.ttl, tuple(renewed.stop)))
             pause = max(0.0, sent_at + joined.heartbeat_interval - monotonic())
             await timers.wait_for(self._nudged, pause)

@@ -63,9 +63,9 @@ def connect_to_submit() -> Client:
         if isinstance(failure, Unavailable):
             client.on_retry = None
             seconds = SUBMITTING_RETRIES.total.total_seconds()
-            print_notice(
-                f"duly: {failure.message.rstrip('.')}. Trying again for up to {seconds:g} s."
-            )
+            # Without what to do about it: that is done here.
+            problem = failure.message.partition(". ")[0].rstrip(".")
+            print_notice(f"duly: {problem}. Trying again for up to {seconds:g} s.")
 
     client.on_retry = report_once
     return client

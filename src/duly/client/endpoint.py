@@ -42,7 +42,11 @@ class Endpoint:
 def parse_endpoint(
     url: str, key: str | None = None, ca_file: str | Path | None = None, *, name: str = "url"
 ) -> Endpoint:
-    """Validate the arguments; `url` may be a comma-separated list, and `name` says whence it is."""
+    """Validate the arguments; `url` may be a comma-separated list, and `name` says whence it is.
+
+    Without `ca_file` it is DULY_CA_FILE.
+    """
+    ca_file = ca_file or os.environ.get("DULY_CA_FILE")
     urls = tuple(_check_url(part.strip(), name) for part in url.split(",") if part.strip())
     if not urls:
         raise ConfigError(f"{name}: it is empty. {HOW_TO_START}")

@@ -5,7 +5,8 @@ import logging
 from abc import ABC, abstractmethod
 from datetime import timedelta
 
-from duly import telemetry, timers
+from duly import clock, telemetry, timers
+from duly.duration import format_duration
 from duly.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ class Service(ABC):
     def __init__(self, interval: timedelta) -> None:
         self._interval = interval
         self._nudged = asyncio.Event()
-        self._is_unavailable = False
+        self._unavailable_since: float | None = None
         self._is_finishing = False
 
     @property
@@ -55,7 +56,7 @@ class Service(ABC):
             try:
                 with telemetry.timed(telemetry.TICK_SECONDS.labels(name)):
                     has_more = await self.tick()
-                self._is_unavailable = False
+                self._log_available(name)
             except Unavailable as error:
                 _raise_if_cancelled()
                 self._log_unavailable(name, error)
@@ -71,9 +72,18 @@ class Service(ABC):
     def _log_unavailable(self, name: str, error: Unavailable) -> None:
         """Log once that the database is unavailable, not in every tick until it is back."""
         telemetry.TICKS_FAILED.labels(name).inc()
-        if not self._is_unavailable:
-            log.warning("%s: %s", name, error)
-        self._is_unavailable = True
+        if self._unavailable_since is None:
+            log.warning("%s tries again until it succeeds: %s", name, error)
+            self._unavailable_since = clock.monotonic()
+
+    def _log_available(self, name: str) -> None:
+        if self._unavailable_since is not None:
+            log.warning("%s succeeds again", name, extra={"after": self._silence()})
+            self._unavailable_since = None
+
+    def _silence(self) -> str:
+        since = self._unavailable_since or 0.0
+        return format_duration(timedelta(seconds=round(clock.monotonic() - since)))
 
 
 def _raise_if_cancelled() -> None:

@@ -38,6 +38,7 @@ NOT_LEADING = "DU001"
 QUOTAS_CHANGED = "DU002"
 """SQLSTATE raised by our SQL functions when quotas changed after the caller counted usage."""
 
+ERROR_NUMBER = re.compile(r"\[Errno \d+\] ")
 CONNECTION_LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
@@ -325,7 +326,8 @@ def _first_line(error: BaseException) -> str:
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
         # The driver's own messages speak of its internals.
         return "the connection was lost"
-    return str(error).partition("\n")[0] or "it did not answer in time"
+    text = ERROR_NUMBER.sub("", str(error)).partition("\n")[0]
+    return text[:1].lower() + text[1:] or "it did not answer in time"
 
 
 def _server_settings(settings: DatabaseSettings) -> dict[str, str]:

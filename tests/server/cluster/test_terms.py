@@ -39,7 +39,7 @@ async def test_one_of_many_concurrently_started_servers_leads(lab):
     assert len({one.cluster_manager.number for one in servers}) == 5
 
 
-async def test_another_server_takes_over_when_the_term_has_expired_and_not_before(lab):
+async def test_another_server_takes_over_when_the_term_has_expired_and_not_before(lab, caplog):
     other = await second(lab)
     await lab.clock.move(lab.settings.leases.term_ttl - seconds(0.1))
     await other.cluster_manager.tick()
@@ -47,6 +47,11 @@ async def test_another_server_takes_over_when_the_term_has_expired_and_not_befor
     await lab.clock.move(seconds(0.1))
     await other.cluster_manager.tick()
     assert other.cluster_manager.term == Term(2, other.cluster_manager.number)
+    await lab.components.cluster_manager.tick()
+    assert [record.message for record in caplog.records] == [
+        "server-1 leads now (term 2)",
+        "server-0 no longer leads: term 1 has ended",
+    ]
 
 
 async def test_a_leader_stops_trusting_its_term_before_another_may_take_over(lab):

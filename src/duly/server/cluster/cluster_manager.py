@@ -67,6 +67,7 @@ class ClusterManager(Service):
         self._term: Term | None = None
         self._trusted_until = 0.0
         self._led_since = 0.0
+        self._has_followed = False
         self._ticked_at = 0.0
 
     @property
@@ -149,11 +150,15 @@ class ClusterManager(Service):
         margin = ttl / 6
         async with self._database.connection() as conn:
             if self._term is not None and not await servers.renew_term(conn, self._term, ttl=ttl):
-                log.warning("term %s has ended", self._term.number)
+                log.warning("%s no longer leads: term %s has ended", self.name, self._term.number)
                 self._term = None
             if self._term is None:
                 async with conn.transaction():
                     self._term = await servers.take_over(conn, self.number, ttl=ttl)
+                if self._term is None:
+                    self._has_followed = True
+                elif self._has_followed:
+                    log.warning("%s leads now (term %s)", self.name, self._term.number)
         if self._term is not None:
             if sent_at >= self._trusted_until:
                 self._led_since = sent_at
