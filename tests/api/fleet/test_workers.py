@@ -163,6 +163,13 @@ async def test_a_tenant_sees_its_own_workers_and_administrators_all(api, acme, a
     assert (status["nodes"]["ready"], status["capacity"]["extra"]) == (3, {})
 
 
+async def test_nothing_is_reserved_on_a_worker(api, key_for, join_worker):
+    await join_worker()
+    manager = api.with_key(await key_for("acme", "kay", Scope.MANAGE, Scope.READ))
+    body = {"node": "worker-a", "resources": {"cpu": 0.1}}
+    assert (await manager.refused("POST", "/v1/resources", json=body))[0] == 404
+
+
 async def test_a_worker_offers_another_number_of_slots(acme, join_worker):
     worker = await join_worker(capacity={"extra": {"slots": 0}})
     task = await submit(acme)

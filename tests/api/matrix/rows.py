@@ -358,7 +358,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("POST", "/v1/gateway/leave"): Row(
         Access.NODE, ok=204, good=message(lambda i, _: wire.LeaveRequest(incarnation=i))
     ),
-    ("PUT", "/v1/attempt/stages/{name}"): Row(Access.ATTEMPT, good=json(fraction=0.5)),
+    ("PUT", "/v1/attempt/stages/{name}"): Row(Access.ATTEMPT, ("text",), good=json(fraction=0.5)),
     ("GET", "/v1/attempt/stages"): Row(Access.ATTEMPT),
     ("POST", "/v1/attempt/tasks"): Row(
         Access.ATTEMPT, ok=201, good=json(command=["true"], idempotency_key="matrix-child")

@@ -149,10 +149,15 @@ def test_attempts_and_nodes_are_drawn(capsys):
         "last_heartbeat_at": None,
         "tasks": 0,
     }
+    worker = {**node, "name": "there", "tenant": "acme", "functions": ["shop:encode"]}
     print_attempts([attempt], NOW)
-    print_nodes([node], NOW)
+    print_nodes([node, worker], NOW)
+    told = dict(node_details(worker, NOW))
+    assert told["tenant"].startswith("acme") and told["functions"] == "shop:encode"
+    assert "tenant" not in dict(node_details(node, NOW))
     printed = capsys.readouterr().out
     assert "running" in printed
+    assert "acme" in printed
     assert "2 CPUs, 4096 MiB memory" in printed
 
 

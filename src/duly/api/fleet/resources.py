@@ -123,7 +123,7 @@ async def reserve(request: Request) -> Response:
     if not any(amount for _, amount in resources.items()):
         raise Invalid("resources", "it is empty. Give amounts to reserve, such as cpu.")
     async with cross_tenant_connection(components) as conn:
-        node_id = None if body.node is None else (await find_node(conn, body.node)).id
+        node_id = None if body.node is None else await _agent_id(conn, body.node)
         expires_at = await _expiry(conn, body.expires_at, body.expires_in)
     reservation_id = await components.timeouts.writing(
         components.reservations.reserve(
@@ -211,6 +211,14 @@ async def _expiry(
     if expires_at is not None and expires_at <= now:
         raise Invalid("expires_at", "it is not in the future.")
     return expires_at
+
+
+async def _agent_id(conn: Connection, text: str) -> int:
+    """Return the id of an agent's node; raises NotFound. Nothing is reserved on workers."""
+    node = await find_node(conn, text)
+    if node.tenant is not None:
+        raise not_found("node", text)
+    return node.id
 
 
 HANDLERS = [list_resources, get_resource, reserve, change_reservation, release]

@@ -29,7 +29,7 @@ NodeId = Annotated[
 ]
 MAX_SHOWN = 100
 """The allocations that `duly node show` lists."""
-COLUMNS = ("id", "name", "status", "tasks", "capacity", "free", "last_heartbeat_at")
+COLUMNS = ("id", "name", "status", "tenant", "tasks", "capacity", "free", "last_heartbeat_at")
 
 
 @node.command("list")

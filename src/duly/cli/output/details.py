@@ -88,6 +88,8 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "tenant", task["tenant"]
     yield "user", task["user"] or ""
     yield "admitted by", task["admitted_by"] or ""
+    yield "parent", task.get("parent") or ""
+    yield "stages", "\n".join(task.get("stages") or ())
 
 
 def node_details(node: Node, now: datetime) -> Pairs:
@@ -95,6 +97,9 @@ def node_details(node: Node, now: datetime) -> Pairs:
     yield "id", str(node["id"])
     yield "name", node["name"]
     yield "status", node["status"]
+    if owner := node.get("tenant"):
+        yield "tenant", f"{owner}; it is a worker, which runs that tenant's functions alone"
+        yield "functions", "\n".join(node["functions"] or ()) or "none"
     yield "tasks", str(node["tasks"])
     yield "capacity", format_resources(node["capacity"])
     if reported := node.get("reported_capacity"):

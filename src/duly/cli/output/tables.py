@@ -205,12 +205,13 @@ def print_tenant_counts(tenants: Iterable[TenantTasks]) -> None:
 def print_nodes(nodes: Iterable[Node], now: datetime) -> None:
     """Print a list of nodes."""
     print_table(
-        ("ID", "NAME", "STATUS", "TASKS", "FREE", "CAPACITY", "LAST HEARTBEAT"),
+        ("ID", "NAME", "STATUS", "TENANT", "TASKS", "FREE", "CAPACITY", "LAST HEARTBEAT"),
         (
             (
                 str(node["id"]),
                 node["name"],
                 f"short of {short}" if (short := node.get("shortage")) else node["status"],
+                node.get("tenant") or "",
                 str(node["tasks"]),
                 format_resources(node["free"], node["capacity"]),
                 format_resources(node["capacity"])
