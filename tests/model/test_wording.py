@@ -4,6 +4,7 @@ import pytest
 
 from duly.errors import Invalid
 from duly.model.wording import (
+    as_sentence,
     count_of,
     describe_unreadable,
     either,
@@ -41,6 +42,10 @@ def test_a_size_is_told_exactly_in_its_largest_unit(size, text):
 def test_a_sentence_after_a_colon_begins_small_unless_it_begins_with_an_acronym():
     assert uncapitalised("Exited with code 1.") == "exited with code 1."
     assert uncapitalised("SIGKILL ended it.") == "SIGKILL ended it."
+    assert uncapitalised("ValueError: bad 3") == "ValueError: bad 3"
+    assert uncapitalised("Timeout: of 3 s") == "Timeout: of 3 s"
+    assert uncapitalised("It's over.") == "it's over."
+    assert uncapitalised("Lost.") == "lost."
     assert uncapitalised("'x' was not found.") == "'x' was not found."
     assert uncapitalised("") == ""
 
@@ -61,3 +66,8 @@ def test_an_invalid_field_is_named_first_and_keeps_its_details_within_another():
     assert (inner.field, inner.message) == ("schedule.cron", "schedule.cron: it has 2 fields.")
     assert inner.details == {"field": "schedule.cron", "position": 3}
     assert Invalid("", "No.").within("task").message == "task: No."
+
+
+def test_a_text_that_another_sentence_follows_ends_with_a_full_stop():
+    assert as_sentence("ValueError: bad 3") == "ValueError: bad 3."
+    assert as_sentence("It ended.") == "It ended."

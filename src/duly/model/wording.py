@@ -32,9 +32,16 @@ def format_bytes(size: int) -> str:
     return count_of(size, "byte")
 
 
+def as_sentence(text: str) -> str:
+    """Return a text of somebody else's with a full stop, for another sentence to follow."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
 def uncapitalised(sentence: str) -> str:
-    """Return a sentence for use after a colon; a first word in capitals, as SIGKILL, stays."""
-    return sentence if sentence[1:2].isupper() else sentence[:1].lower() + sentence[1:]
+    """Return a sentence for use after a colon; a first word such as SIGKILL or KeyError: stays."""
+    first = sentence.partition(" ")[0].rstrip(".,")
+    is_plain = first.replace("'", "").isalpha() and first[1:] == first[1:].lower()
+    return sentence[:1].lower() + sentence[1:] if is_plain else sentence
 
 
 def describe_unreadable(error: OSError | UnicodeDecodeError) -> str:

@@ -13,7 +13,7 @@ from duly import wire
 from duly.config import Settings
 from duly.model.queues.downstream import MAX_RETRY_AFTER_SECONDS
 from duly.model.task import MAX_RETRY_DELAY, NO_LOST_STARTS, LostStarts, Reason, Status
-from duly.model.wording import either, format_bytes
+from duly.model.wording import as_sentence, either, format_bytes
 from duly.policy import graph_order, retry
 from duly.policy.retry import (
     NO_WISH,
@@ -193,6 +193,6 @@ def _combined_reason(why: Reason, last: Reason | None) -> Reason:
         return why
     return Reason(
         last.code if why.code in OWN_FAULT_CODES else why.code,
-        f"{last.message} {why.message}",
+        f"{as_sentence(last.message)} {why.message}",
         {**last.details, "given_up": why.code},
     )
