@@ -38,19 +38,19 @@ FILES = {"run.sh": "#!/bin/sh\n", "b/data": "1", "a": "2", "b/deep/ü": "3"}
 
 
 def test_equal_folders_make_equal_bundles(tmp_path):
-    one = fill(tmp_path / "one", FILES)
+    first = fill(tmp_path / "one", FILES)
     two = fill(tmp_path / "two", dict(reversed(FILES.items())), at=1_700_000_000)
     (two / "a").chmod(0o604)
     fill(two, {".git/config": "x", "b/__pycache__/c.pyc": "x"})
-    assert sha256(one) == sha256(two)
+    assert sha256(first) == sha256(two)
     for name, text in (("a", "3"), ("c", "")):
         fill(two, {name: text})
-        assert sha256(one) != sha256(two)
+        assert sha256(first) != sha256(two)
     fill(two, {"a": "2"})
     (two / "c").unlink()
-    assert sha256(one) == sha256(two)
+    assert sha256(first) == sha256(two)
     (two / "a").chmod(0o700)
-    assert sha256(one) != sha256(two)
+    assert sha256(first) != sha256(two)
 
 
 def test_a_node_unpacks_what_was_packed(tmp_path):
@@ -61,8 +61,8 @@ def test_a_node_unpacks_what_was_packed(tmp_path):
         (tmp_path / "out").mkdir()
         unpack.fill(file, str(tmp_path / "out"), None, most_bytes=1000)
     assert not bundle.file.exists()
-    found = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*")}
-    assert found == {*FILES, "b", "b/deep", "empty"}
+    unpacked = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*")}
+    assert unpacked == {*FILES, "b", "b/deep", "empty"}
     assert (tmp_path / "out/run.sh").stat().st_mode & 0o777 == 0o755
 
 
@@ -76,7 +76,7 @@ def test_an_archive_is_sent_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda path: (path / "x").symlink_to("/etc"), "'x' is a symbolic link"),
         (lambda path: os.mkfifo(path / "x"), "'x' is neither a file"),
@@ -87,22 +87,22 @@ def test_an_archive_is_sent_as_it_is(tmp_path):
         ),
     ],
 )
-def test_what_no_node_would_take_is_not_sent(tmp_path, make, told):
+def test_what_no_node_would_take_is_not_sent(tmp_path, make, message):
     make(tmp_path)
-    with pytest.raises(Invalid, match=told) as refused, packed_bundle(tmp_path):
+    with pytest.raises(Invalid, match=message) as refused, packed_bundle(tmp_path):
         pass
     assert refused.value.problem.startswith(repr(str(tmp_path))[:30])
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [(None, "No such file"), (b"", "not a tar"), (b"#!/bin/sh\n" * 99, "not a tar"),
      (gzip.compress(b"x", mtime=0), "too early"), (b"\x1f\x8bxxxx", "damaged gzip")],
 )  # fmt: skip
-def test_what_is_no_archive_is_not_sent(tmp_path, data, told):
+def test_what_is_no_archive_is_not_sent(tmp_path, data, message):
     if data is not None:
         (tmp_path / "x").write_bytes(data)
-    with pytest.raises(Invalid, match=told), packed_bundle(tmp_path / "x"):
+    with pytest.raises(Invalid, match=message), packed_bundle(tmp_path / "x"):
         pass
 
 
@@ -131,8 +131,8 @@ async def test_it_is_sent_until_it_is_there(call, tmp_path):
 
 async def test_what_the_plan_does_not_allow_is_not_sent(call, tmp_path):
     (tmp_path / "x").write_bytes(os.urandom(10_000))
-    told = pytest.raises(TooLarge, match="your plan allows 10000")
-    with scripted(response(404, b""), response(200, LIMITS)) as peer, told:
+    refusal = pytest.raises(TooLarge, match="your plan allows 10000")
+    with scripted(response(404, b""), response(200, LIMITS)) as peer, refusal:
         await call(peer.url, "upload", tmp_path)
     assert len(peer.requests) == 2
 

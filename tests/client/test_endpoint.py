@@ -13,16 +13,16 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_the_environment_names_the_servers_and_the_key(tmp_path):
-    found = find_endpoint(
+    endpoint = find_endpoint(
         {"DULY_URL": "http://a:1/, https://b ,", "DULY_KEY": " k\n"}, tmp_path / "none"
     )
-    assert (found.urls, found.key) == (("http://a:1", "https://b"), "k")
+    assert (endpoint.urls, endpoint.key) == (("http://a:1", "https://b"), "k")
 
 
 def test_the_file_that_duly_up_wrote_is_enough(tmp_path):
     file = write(tmp_path, 'url = "http://127.0.0.1:8470"\nkey = "k"\ndata = "/d"\n')
-    found = find_endpoint({}, file)
-    assert (found.urls, found.key) == (("http://127.0.0.1:8470",), "k")
+    endpoint = find_endpoint({}, file)
+    assert (endpoint.urls, endpoint.key) == (("http://127.0.0.1:8470",), "k")
 
 
 def test_the_key_of_the_file_goes_to_no_other_server(tmp_path):

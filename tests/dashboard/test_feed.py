@@ -43,18 +43,25 @@ async def test_an_administrator_filters_by_tenant_and_sees_the_whole_fleet(place
             theirs = await acme.submit(**LATER)
             own = await Feed(acme, INTERVAL, Visitor(frozenset({"read"}), "acme")).latest()
         feed = Feed(admin, INTERVAL, ADMINISTRATOR)
-        fleet, one, none = await feed.latest(), await feed.latest("acme"), await feed.latest("zeta")
+        fleet, acme_only, none = (
+            await feed.latest(),
+            await feed.latest("acme"),
+            await feed.latest("zeta"),
+        )
         unknown = await feed.latest("nobody")
     assert [(option.name, option.label) for option in fleet.tenants] == [
         ("acme", "acme"),
         ("default", "default"),
         ("zeta", "zeta (suspended)"),
     ]
-    assert one.tenants == none.tenants == unknown.tenants == fleet.tenants
+    assert acme_only.tenants == none.tenants == unknown.tenants == fleet.tenants
     assert (len(fleet.tasks), fleet.counts["scheduled"]) == (2, 2)
-    assert ([row["id"] for row in one.tasks], one.counts["scheduled"]) == ([theirs["id"]], 1)
+    assert ([row["id"] for row in acme_only.tasks], acme_only.counts["scheduled"]) == (
+        [theirs["id"]],
+        1,
+    )
     assert (none.tasks, none.counts["scheduled"]) == ((), 0)
-    assert one.nodes == fleet.nodes and len(fleet.nodes) == 1
+    assert acme_only.nodes == fleet.nodes and len(fleet.nodes) == 1
     assert unknown.problem and "nobody" in unknown.problem
     assert own.tenants == ()
 

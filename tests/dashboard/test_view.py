@@ -146,8 +146,8 @@ def test_an_exit_code_of_zero_is_known():
 
 
 def test_progress_is_shown_while_a_task_tells_it():
-    told = {"fraction": 0.4, "text": "page 4", "at": "2027-01-31T12:00:00Z"}
-    assert dict(view.task_facts(task(progress=told)))["Progress"] == "40%: page 4"
+    progress = {"fraction": 0.4, "text": "page 4", "at": "2027-01-31T12:00:00Z"}
+    assert dict(view.task_facts(task(progress=progress)))["Progress"] == "40%: page 4"
     assert "Progress" not in dict(view.task_facts(task()))
 
 

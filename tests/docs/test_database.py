@@ -53,17 +53,18 @@ async def comments(dsn):
 
 
 def test_every_table_says_what_it_is_for_and_how_long_rows_are_kept(comments):
-    for name, told in comments.items():
-        assert told.text.endswith("."), name
-        assert told.section in SECTIONS, name
-        assert name == "tenants_with_plans" or told.kept.endswith("."), name
+    for name, comment in comments.items():
+        assert comment.text.endswith("."), name
+        assert comment.section in SECTIONS, name
+        assert name == "tenants_with_plans" or comment.kept.endswith("."), name
 
 
 def test_every_table_names_those_who_write_it(comments):
-    found = writers()
-    written = {name: sorted(found[name]) for name in comments}
+    actual = writers()
+    written = {name: sorted(actual[name]) for name in comments}
     named = {
-        name: sorted(filter(None, told.written_by.split(", "))) for name, told in comments.items()
+        name: sorted(filter(None, comment.written_by.split(", ")))
+        for name, comment in comments.items()
     }
     assert named == written
 
@@ -91,7 +92,9 @@ def test_only_settings_that_exist_are_named(comments):
     page = (ROOT / "docs" / "reference" / "settings.md").read_text()
     part = page.split("## `retention`")[1].split("\n## ")[0]
     named = {
-        name for told in comments.values() for name in re.findall(r"`retention\.(\w+)`", told.kept)
+        name
+        for comment in comments.values()
+        for name in re.findall(r"`retention\.(\w+)`", comment.kept)
     }
     assert named == {name for name in named if f"| `{name}` |" in part} != set()
 
@@ -105,23 +108,25 @@ def writers():
         for part in parts
         if (named := re.match(r"create (?:function|procedure) (\w+)\(", part))
     }
-    found = {name: set() for name in re.findall(r"^create (?:table|view) (\w+)", schema, re.M)}
-    found["migrations"] = set()
+    writers_by_table = {
+        name: set() for name in re.findall(r"^create (?:table|view) (\w+)", schema, re.M)
+    }
+    writers_by_table["migrations"] = set()
     for statement, text in STATEMENTS.items():
-        for table in written_by(text, functions, found):
-            found[table].add(statement.partition(".")[0])
+        for table in written_by(text, functions, writers_by_table):
+            writers_by_table[table].add(statement.partition(".")[0])
     for trigger in TRIGGERS:
-        for table in written_by(functions[trigger], functions, found):
-            found[table].add(f"trigger {trigger}")
-    return found
+        for table in written_by(functions[trigger], functions, writers_by_table):
+            writers_by_table[table].add(f"trigger {trigger}")
+    return writers_by_table
 
 
 def written_by(text, functions, tables):
     """Return the tables that a statement writes, itself or by a function that it calls."""
     text = re.sub(r"--.*", "", text)
-    found = {name.removesuffix("_rest") for name in WRITE.findall(text)} & tables.keys()
+    written = {name.removesuffix("_rest") for name in WRITE.findall(text)} & tables.keys()
     for name, body in functions.items():
         if re.search(rf"\b{name}\(", text):
             rest = {key: value for key, value in functions.items() if key != name}
-            found |= written_by(body, rest, tables)
-    return found
+            written |= written_by(body, rest, tables)
+    return written

@@ -51,8 +51,8 @@ async def test_the_plans_at_the_start_have_the_numbers_on_the_page(database):
 
 
 def test_every_field_is_explained():
-    told = section("What the fields mean")
-    assert [name for name in PlanRequest.__struct_fields__ if f"`{name}`" not in told] == ["name"]
+    text = section("What the fields mean")
+    assert [name for name in PlanRequest.__struct_fields__ if f"`{name}`" not in text] == ["name"]
 
 
 def test_every_field_is_told_and_can_be_said_on_the_command_line():

@@ -67,13 +67,13 @@ def test_the_first_graph_goes_as_the_tutorial_tells(place):
     (folder / "stolen.yaml").write_text(stolen)
     run("duly submit -f photo.yaml && duly wait && duly logs", place, shell=True, cwd=folder)
     drawn = run("duly submit -f stolen.yaml --wait; duly graph", place, shell=True, cwd=folder)
-    for told in (
+    for line in (
         "check-copyright  failed",
         "publish  cancelled",
         "apologise  done",
         "clean-up  done",
     ):
-        assert told in drawn
+        assert line in drawn
     assert "flowchart" in run("duly graph --output mermaid", place, shell=True, cwd=folder)
     assert run([sys.executable, "-c", example], place) == "done\n{'done': 2}\n"
 

@@ -49,11 +49,11 @@ def test_every_setting_is_documented_with_its_default():
         section = part.split("`")[1] if part.startswith("`") else ""
         documented |= {(section, cells[0]): cells[1] for cells in rows(part)}
     for section, name, default in settings():
-        told = documented.pop((section, name))
+        example = documented.pop((section, name))
         if isinstance(default, timedelta):
-            value = parse_duration(told, name)
+            value = parse_duration(example, name)
         else:
-            value = msgspec.convert(told, type(default), strict=False)
+            value = msgspec.convert(example, type(default), strict=False)
         assert value == default, f"{section}.{name}"
     assert {section for section, _ in documented} == {""}, "these settings do not exist"
 
@@ -136,14 +136,14 @@ def test_every_status_and_outcome_is_documented():
 
 def reason_codes():
     """Return every code that is written where a Reason is made."""
-    found = set()
+    codes = set()
     for source in SOURCES:
         for node in ast.walk(ast.parse(source.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Reason":
                 code = node.args[0] if node.args else None
                 if isinstance(code, ast.Constant):
-                    found.add(code.value)
-    return found
+                    codes.add(code.value)
+    return codes
 
 
 def test_every_reason_code_is_documented():
@@ -153,11 +153,11 @@ def test_every_reason_code_is_documented():
 
 def task_variables():
     """Return the variables that the agent gives to a task."""
-    found = set()
+    variables = set()
     for source in SOURCES:
         if "agent" in source.parts:
-            found |= set(re.findall(r'"(DULY_[A-Z_]+)"', source.read_text()))
-    return found
+            variables |= set(re.findall(r'"(DULY_[A-Z_]+)"', source.read_text()))
+    return variables
 
 
 def test_every_variable_that_a_task_sees_is_documented():

@@ -86,11 +86,13 @@ def test_no_other_method_of_uvicorn_is_overridden():
             if isinstance(node, ast.ClassDef) and node.bases:
                 defined = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
                 own = {HttpToolsProtocol, uvicorn.Server}
-                overridden = {n for n in defined if any(n in vars(one) for one in own)}
+                overridden = {n for n in defined if any(n in vars(base) for base in own)}
                 assert overridden - {"__init__"} <= listed, source.name
 
 
 def test_uvicorn_is_bounded_by_version():
-    bound = next(one for one in requires("duly") if re.match(r"uvicorn\b", one))
+    bound = next(
+        requirement for requirement in requires("duly") if re.match(r"uvicorn\b", requirement)
+    )
     assert re.search(r">=\d+\.\d+", bound), bound
     assert re.search(r"<\d+\.\d+", bound), bound

@@ -20,10 +20,10 @@ DULY = str(Path(sys.executable).with_name("duly"))
 T = TypeVar("T")
 
 
-def until(found: Callable[[], T], what: str, seconds: float = 30) -> T:
+def until(condition: Callable[[], T], what: str, seconds: float = 30) -> T:
     """Look until something is found that lives in another process."""
     deadline = time.monotonic() + seconds
-    while not (value := found()):
+    while not (value := condition()):
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
         time.sleep(0.02)
     return value
@@ -117,8 +117,8 @@ class Up:
         """Read on until a line matches; fail if it ends before."""
         while line := self.process.stdout.readline():
             self.said.append(line)
-            if found := re.search(pattern, line):
-                return found
+            if matched := re.search(pattern, line):
+                return matched
         raise AssertionError(f"never said {pattern!r}: {self.said}\n{self.warnings}")
 
     def ready(self) -> "Up":

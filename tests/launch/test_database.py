@@ -52,9 +52,12 @@ async def test_who_may_not_make_roles_is_told_what_to_have_run_and_then_works(mo
     await launch.bring_up_to_date(dsn, role)
     with pytest.raises(ConfigError) as refused:
         await launch.check_request_role(dsn, role)
-    told = [line.strip() for line in str(refused.value).splitlines() if line.endswith(";")]
-    assert [statement.split()[:2] for statement in told] == [["create", "role"], ["grant", role]]
-    for statement in told:
+    statements = [line.strip() for line in str(refused.value).splitlines() if line.endswith(";")]
+    assert [statement.split()[:2] for statement in statements] == [
+        ["create", "role"],
+        ["grant", role],
+    ]
+    for statement in statements:
         await administrator.execute(statement)
     with pytest.raises(ConfigError, match="Run 'duly db migrate'"):
         await launch.check_request_role(dsn, role)

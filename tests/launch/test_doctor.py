@@ -22,20 +22,20 @@ def environment(tmp_path):
 
 
 def look(tmp_path, environment, port=0):
-    found = examine(tmp_path / "data", "127.0.0.1", port, environment)
-    return {finding.about: finding for finding in found}
+    findings = examine(tmp_path / "data", "127.0.0.1", port, environment)
+    return {finding.about: finding for finding in findings}
 
 
 def test_this_machine_lacks_nothing_that_is_essential(tmp_path, environment):
-    found = look(tmp_path, environment)
-    assert [finding for finding in found.values() if finding.level is Level.MISSING] == []
-    assert found["postgresql"].text.startswith("version 18")
+    findings = look(tmp_path, environment)
+    assert [finding for finding in findings.values() if finding.level is Level.MISSING] == []
+    assert findings["postgresql"].text.startswith("version 18")
     assert not (tmp_path / "data").exists() and not (tmp_path / "home").exists()
 
 
 def test_whatever_is_not_well_comes_with_a_fix_or_says_it_itself(tmp_path, environment):
-    found = look(tmp_path, environment)
-    bad = [finding for finding in found.values() if finding.level is not Level.OK]
+    findings = look(tmp_path, environment)
+    bad = [finding for finding in findings.values() if finding.level is not Level.OK]
     assert {"configuration", "server"} <= {finding.about for finding in bad}
     assert all(finding.fix or "duly up" in finding.text for finding in bad)
 
@@ -49,9 +49,9 @@ def test_a_taken_port_is_told(tmp_path, environment):
 
 def test_a_server_that_is_not_there_is_told(tmp_path, environment):
     write_user_config(environment, url=NOWHERE, key="k", data=tmp_path)
-    found = look(tmp_path, environment)
-    assert found["configuration"].level is Level.OK
-    assert (found["server"].level, "duly up" in found["server"].fix) == (Level.WARNING, True)
+    findings = look(tmp_path, environment)
+    assert findings["configuration"].level is Level.OK
+    assert (findings["server"].level, "duly up" in findings["server"].fix) == (Level.WARNING, True)
 
 
 def test_a_full_disk_is_told(tmp_path, environment, monkeypatch):
@@ -60,8 +60,8 @@ def test_a_full_disk_is_told(tmp_path, environment, monkeypatch):
 
 
 def store_finding(folder, environment):
-    found = examine(folder / "data", "127.0.0.1", 0, environment, str(folder / "store"))
-    return {one.about: one for one in found}["store"]
+    findings = examine(folder / "data", "127.0.0.1", 0, environment, str(folder / "store"))
+    return {finding.about: finding for finding in findings}["store"]
 
 
 def test_a_given_store_is_searched_for_its_mark(tmp_path, environment):
@@ -78,8 +78,8 @@ def test_a_store_of_another_system_user_is_told(tmp_path, environment):
     (tmp_path / "store").mkdir(mode=0o700)
     (tmp_path / "store" / "duly-store.json").touch()
     os.chown(tmp_path / "store" / "duly-store.json", 12345, 12345)
-    found = store_finding(tmp_path, environment)
-    assert (found.level, "user id 12345" in found.text) == (Level.WARNING, True)
+    finding = store_finding(tmp_path, environment)
+    assert (finding.level, "user id 12345" in finding.text) == (Level.WARNING, True)
 
 
 def test_the_folder_of_an_agent_is_recognised(tmp_path, environment):
@@ -94,11 +94,19 @@ def test_a_store_that_others_can_enter_is_told_with_the_fix(open_folder, environ
     store = open_folder / "data" / "objects"
     store.mkdir(parents=True)
     store.chmod(0o755)
-    (found,) = [one for one in examine(store.parent, "", 0, environment) if one.about == "store"]
-    assert (found.level, found.fix) == (Level.MISSING, f"Run chmod o-rwx {store}.")
+    (finding,) = [
+        candidate
+        for candidate in examine(store.parent, "", 0, environment)
+        if candidate.about == "store"
+    ]
+    assert (finding.level, finding.fix) == (Level.MISSING, f"Run chmod o-rwx {store}.")
     store.chmod(0o750)
-    (found,) = [one for one in examine(store.parent, "", 0, environment) if one.about == "store"]
-    assert found.level is Level.OK
+    (finding,) = [
+        candidate
+        for candidate in examine(store.parent, "", 0, environment)
+        if candidate.about == "store"
+    ]
+    assert finding.level is Level.OK
 
 
 def test_a_secret_that_others_can_read_is_told_with_the_fix(tmp_path, environment):
@@ -107,20 +115,22 @@ def test_a_secret_that_others_can_read_is_told_with_the_fix(tmp_path, environmen
     key.touch(mode=0o600)
     assert look(tmp_path, environment)["secrets"].level is Level.OK
     key.chmod(0o640)
-    found = look(tmp_path, environment)["secrets"]
-    assert (found.level, found.fix) == (Level.WARNING, f"Run chmod 600 {key}.")
+    finding = look(tmp_path, environment)["secrets"]
+    assert (finding.level, finding.fix) == (Level.WARNING, f"Run chmod 600 {key}.")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may remount anything")
-@pytest.mark.parametrize(("is_quick", "told"), [(True, "quickly"), (False, "remount,favordynmods")])
+@pytest.mark.parametrize(
+    ("is_quick", "advice"), [(True, "quickly"), (False, "remount,favordynmods")]
+)
 def test_what_lets_tasks_start_sooner_is_told_and_is_no_fault(
-    tmp_path, environment, monkeypatch, is_quick, told
+    tmp_path, environment, monkeypatch, is_quick, advice
 ):
     mount = cgroup_hierarchies.Mount(tmp_path, 2, frozenset(), tmp_path, is_quick)
     monkeypatch.setattr(cgroup_hierarchies, "mounts", lambda: [mount])
-    found = look(tmp_path, environment)["cgroups"]
-    assert (found.level, found.fix) == (Level.OK, "")
-    assert told in found.text
+    finding = look(tmp_path, environment)["cgroups"]
+    assert (finding.level, finding.fix) == (Level.OK, "")
+    assert advice in finding.text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as other users")
@@ -137,8 +147,8 @@ def test_what_root_keeps_outside_of_the_data_folder_is_said(open_folder):
 
 def test_every_url_is_tried_although_a_client_would_fail_over(tmp_path, environment):
     write_user_config(environment, url=f"{NOWHERE},http://127.0.0.1:2", key="k", data=tmp_path)
-    found = examine(tmp_path / "data", "127.0.0.1", 0, environment)
-    servers = [finding.text for finding in found if finding.about == "server"]
+    findings = examine(tmp_path / "data", "127.0.0.1", 0, environment)
+    servers = [finding.text for finding in findings if finding.about == "server"]
     urls = (NOWHERE, "http://127.0.0.1:2")
     assert [url in text for url, text in zip(urls, servers, strict=True)] == [True, True]
     assert all(text.count("http://") == 1 for text in servers)

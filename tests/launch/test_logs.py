@@ -33,7 +33,7 @@ def test_what_strangers_can_cause_is_written_at_a_bounded_rate(monkeypatch):
 
     def written(name, line, times):
         made = (record(name, pathname="a.py", lineno=line) for _ in range(times))
-        return [getattr(one, "left_out", 0) for one in made if limit.filter(one)]
+        return [getattr(record, "left_out", 0) for record in made if limit.filter(record)]
 
     assert written("uvicorn.error", 1, 25) == [0] * LINES_PER_WINDOW
     assert written("uvicorn.error", 2, 1) == [0]

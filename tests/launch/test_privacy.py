@@ -23,17 +23,20 @@ def place(open_folder, dsn):
 
 def read_by_nobody(folder):
     """Return what somebody without any rights can read or list below a folder."""
-    found = subprocess.run(
+    search = subprocess.run(
         ["find", str(folder), "-readable"], user=NOBODY, group=NOBODY, extra_groups=[], cwd="/",
         capture_output=True, text=True,
     )  # fmt: skip
-    return found.stdout.splitlines()
+    return search.stdout.splitlines()
 
 
 def modes_below(folder):
     kinds = {stat.S_IFDIR: "folders", stat.S_IFREG: "files"}
     status = [path.lstat() for path in (folder, *folder.rglob("*"))]
-    return {(kinds.get(stat.S_IFMT(one.st_mode)), oct(stat.S_IMODE(one.st_mode))) for one in status}
+    return {
+        (kinds.get(stat.S_IFMT(entry.st_mode)), oct(stat.S_IMODE(entry.st_mode)))
+        for entry in status
+    }
 
 
 def run(place, url, *arguments):

@@ -150,8 +150,8 @@ def test_a_person_at_a_terminal_is_shown_the_link(machine):
 def test_a_second_one_on_the_same_folder_is_refused(lasting):
     second = lasting.machine.up("--no-dashboard")
     assert second.process.wait(20) == 1
-    told = f"already up on {lasting.machine.data} (pid {lasting.process.pid})"
-    assert told in second.warnings
+    message = f"already up on {lasting.machine.data} (pid {lasting.process.pid})"
+    assert message in second.warnings
     assert is_served(lasting)
 
 
@@ -177,8 +177,8 @@ def test_killed_with_everything_it_had_started_it_goes_on_where_it_was(machine):
 
 def _second_attempt_runs(up: Up, task: str) -> bool:
     with up.client() as client:
-        found = client.get_task(task)
-    return (found["status"], found["attempt"], found["failures"]) == ("running", 2, 0)
+        shown = client.get_task(task)
+    return (shown["status"], shown["attempt"], shown["failures"]) == ("running", 2, 0)
 
 
 @pytest.mark.usefixtures("planted")
@@ -194,8 +194,8 @@ def test_stopping_hands_running_tasks_back_with_nothing_counted(machine):
     again = machine.up("--no-dashboard").ready()
     until(lambda: status_of(again, nap) == "running", "the task to run again")
     with again.client() as client:
-        found = client.get_task(nap)
-    assert (found["failures"], found["losses"]) == (0, 0)
+        shown = client.get_task(nap)
+    assert (shown["failures"], shown["losses"]) == (0, 0)
     assert again.stop() == 0
 
 

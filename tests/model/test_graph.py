@@ -27,7 +27,7 @@ def test_upstreams_come_first(upstreams):
     position = {place: index for index, place in enumerate(order)}
     assert sorted(order) == list(range(len(upstreams)))
     for index, ones in enumerate(upstreams):
-        assert all(position[one] < position[index] for one in ones)
+        assert all(position[upstream] < position[index] for upstream in ones)
 
 
 @given(graphs(), st.data())
@@ -42,9 +42,9 @@ def test_a_cycle_is_named_by_tasks_that_wait_for_each_other(upstreams, data):
         topological_order(upstreams, str)
     said = str(error.value).rpartition(": ")[2].rstrip(".").split(" → ")
     assert said[0] == said[-1]
-    if not any("more" in one for one in said):
-        for one, upstream in pairwise(said):
-            assert int(upstream) in upstreams[int(one)]
+    if not any("more" in downstream for downstream in said):
+        for downstream, upstream in pairwise(said):
+            assert int(upstream) in upstreams[int(downstream)]
 
 
 def test_a_task_that_waits_for_itself_is_named():
@@ -81,7 +81,7 @@ def test_what_a_task_waits_for_is_an_id_or_a_ref_with_a_condition():
         (["9223372036854775808"], "depends_on[0]"),
         (["7", "07"], "depends_on[1]"),
         ([DependencyRequest(task="a", on="never")], "depends_on[0].on"),
-        ([str(one) for one in range(10_001)], "depends_on"),
+        ([str(number) for number in range(10_001)], "depends_on"),
     ],
 )
 def test_anything_else_is_refused_by_name(asked, field):

@@ -19,22 +19,22 @@ def amounts_of(resources):
 
 
 @given(vectors, vectors)
-def test_what_is_added_can_be_taken_away(one, other):
-    assert amounts_of(one.plus(other).plus(other, -1)) == amounts_of(one)
+def test_what_is_added_can_be_taken_away(vector, other):
+    assert amounts_of(vector.plus(other).plus(other, -1)) == amounts_of(vector)
 
 
 @given(vectors, vectors, st.integers(0, 50))
-def test_many_at_once_are_many_one_by_one(one, other, times):
-    stepwise = one
+def test_many_at_once_are_many_one_by_one(vector, other, times):
+    stepwise = vector
     for _ in range(times):
         stepwise = stepwise.plus(other)
-    assert amounts_of(one.plus(other, times)) == amounts_of(stepwise)
+    assert amounts_of(vector.plus(other, times)) == amounts_of(stepwise)
 
 
 @given(vectors)
-def test_everything_fits_into_itself_and_nothing_fits_everywhere(one):
-    assert one.shortage(one) == {}
-    assert one.shortage(NO_RESOURCES) == {}
+def test_everything_fits_into_itself_and_nothing_fits_everywhere(vector):
+    assert vector.shortage(vector) == {}
+    assert vector.shortage(NO_RESOURCES) == {}
 
 
 @given(vectors, vectors)
@@ -46,8 +46,8 @@ def test_what_fits_leaves_nothing_below_zero(free, needs):
 
 
 @given(vectors)
-def test_a_whole_node_is_a_share_of_one(one):
-    assert one.share_of(one) == (1.0 if any(amounts_of(one)) else 0.0)
+def test_a_whole_node_is_a_share_of_one(vector):
+    assert vector.share_of(vector) == (1.0 if any(amounts_of(vector)) else 0.0)
 
 
 @pytest.mark.parametrize(

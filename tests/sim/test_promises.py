@@ -19,13 +19,13 @@ def shares(simulation):
 
 
 def waits(simulation, tenants=None, classes=None):
-    found = [
+    matching = [
         wait
         for (class_id, tenant_id), values in simulation.recorder.waits.items()
         if (tenants is None or tenant_id in tenants) and (classes is None or class_id in classes)
         for wait in values
     ]
-    return sorted(found)
+    return sorted(matching)
 
 
 def shares_of_weights():

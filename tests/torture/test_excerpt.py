@@ -55,5 +55,5 @@ def test_records_far_from_a_violation_are_omitted() -> None:
     for _ in range(50):
         synthetic.call("get", result={"id": str(TASK), "status": "done"})
     evidence = synthetic.evidence()
-    [violation, *_] = [found for found in judge(evidence) if found.at is not None]
+    [violation, *_] = [candidate for candidate in judge(evidence) if candidate.at is not None]
     assert len(excerpt(evidence, violation)) == LINES_BEFORE + LINES_AFTER

@@ -73,9 +73,9 @@ def test_a_start_after_an_acknowledged_pause_is_found():
     def start(synthetic: SyntheticRun) -> None:
         synthetic.lease(FIRST)
 
-    found = violations_of(pause, paused, start)
-    assert "[23] task 1: was leased 1.00 s after its pause was acknowledged" in found
-    assert any("paused (attempt 0) became running" in message for message in found)
+    violations = violations_of(pause, paused, start)
+    assert "[23] task 1: was leased 1.00 s after its pause was acknowledged" in violations
+    assert any("paused (attempt 0) became running" in message for message in violations)
 
 
 def test_a_start_is_accepted_once_a_resume_may_have_had_an_effect():
@@ -83,8 +83,8 @@ def test_a_start_is_accepted_once_a_resume_may_have_had_an_effect():
         synthetic.resume(FIRST)
         synthetic.lease(FIRST)
 
-    found = violations_of(pause, paused, start)
-    assert found == ["[23] task 1: was leased 2.00 s after its pause was acknowledged"]
+    violations = violations_of(pause, paused, start)
+    assert violations == ["[23] task 1: was leased 2.00 s after its pause was acknowledged"]
     # Whether, and when, it had an effect is unknown.
     assert violations_of(pause, paused, call("resume graph", "info"), start) == []
     assert violations_of(call("resume graph", "info"), pause, paused, start) == []
@@ -110,16 +110,16 @@ def test_the_first_try_of_a_resume_that_got_a_conflict_may_have_had_an_effect():
 
 
 def test_a_task_that_the_pause_skipped_is_found():
-    found = violations_of(lambda synthetic: synthetic.pause(FIRST), paused)
-    assert found == ["[23] task 2: was not paused when its pause was acknowledged"]
+    violations = violations_of(lambda synthetic: synthetic.pause(FIRST), paused)
+    assert violations == ["[23] task 2: was not paused when its pause was acknowledged"]
     assert (
         violations_of(lambda synthetic: synthetic.pause(FIRST), call("pause graph", "info")) == []
     )
 
 
 def test_a_task_that_the_resume_skipped_is_found():
-    found = violations_of(pause, paused, lambda synthetic: synthetic.resume(FIRST), resumed)
-    assert found == ["[23] task 2: was still paused when its resume was acknowledged"]
+    violations = violations_of(pause, paused, lambda synthetic: synthetic.resume(FIRST), resumed)
+    assert violations == ["[23] task 2: was still paused when its resume was acknowledged"]
 
 
 def test_a_graph_that_stays_paused_is_found_in_the_quiet_phase():
@@ -149,8 +149,8 @@ def test_a_task_that_is_paused_alone_does_not_start_before_it_is_resumed():
         == []
     )
     assert violations_of(*setup, call_alone("resume", "info"), resume_first, start) == []
-    found = violations_of(*setup, resume_first, start)
-    assert found == ["[23] task 1: was leased 2.00 s after its pause was acknowledged"]
+    violations = violations_of(*setup, resume_first, start)
+    assert violations == ["[23] task 1: was leased 2.00 s after its pause was acknowledged"]
     assert violations_of(call_alone("pause")) == [
         "[23] task 1: was not paused when its pause was acknowledged"
     ]
@@ -159,8 +159,8 @@ def test_a_task_that_is_paused_alone_does_not_start_before_it_is_resumed():
         == violations_of(call_alone("pause", "fail"))
         == []
     )
-    found = violations_of(*setup, lambda synthetic: synthetic.wait(1), call_alone("resume"))
-    assert found == ["[23] task 1: was still paused when its resume was acknowledged"]
+    violations = violations_of(*setup, lambda synthetic: synthetic.wait(1), call_alone("resume"))
+    assert violations == ["[23] task 1: was still paused when its resume was acknowledged"]
 
 
 @pytest.mark.parametrize("status", ["waiting", "scheduled"])
@@ -197,8 +197,8 @@ def test_only_tasks_that_had_ended_before_may_end_otherwise_in_a_cancelled_graph
 
     cancelled = call("cancel graph")
     assert violations_of(finish_the_first, end_the_second, cancelled) == []
-    found = violations_of(finish_the_first, cancelled, start_the_second)
-    assert found == ["[14] task 2: was leased 1.00 s after its cancellation was acknowledged"]
+    violations = violations_of(finish_the_first, cancelled, start_the_second)
+    assert violations == ["[14] task 2: was leased 1.00 s after its cancellation was acknowledged"]
 
 
 def at(instant: Callable[[SyntheticRun], float], do: RunStep) -> RunStep:

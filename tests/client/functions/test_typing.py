@@ -26,8 +26,8 @@ def test_good_calls_pass_and_bad_calls_are_refused_where_they_are(tmp_path, monk
     options = ["--strict", "--config-file", "", "--follow-imports", "silent"]
     places = ["--python-executable", sys.executable, "--cache-dir", str(tmp_path)]
     output, _, _ = api.run([*options, *places, str(CALLS)])
-    found = {int(line): text for line, text in re.findall(r"calls\.py:(\d+): error: (.*)", output)}
+    errors = {int(line): text for line, text in re.findall(r"calls\.py:(\d+): error: (.*)", output)}
     expected = expected_errors()
-    assert found.keys() == expected.keys(), output
+    assert errors.keys() == expected.keys(), output
     for line, text in expected.items():
-        assert found[line].startswith(text), found[line]
+        assert errors[line].startswith(text), errors[line]

@@ -32,9 +32,9 @@ async def inner(scope, receive, send):
 @pytest.fixture
 def link_file(tmp_path):
     """The file that the pages find their link in."""
-    found = LinkFile(tmp_path / "pages.link")
-    found.renew(ORIGIN)
-    return found
+    file = LinkFile(tmp_path / "pages.link")
+    file.renew(ORIGIN)
+    return file
 
 
 @pytest.fixture

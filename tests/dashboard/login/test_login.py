@@ -32,9 +32,9 @@ def served(postgres, process, free_ports, tmp_path_factory):
         tmp_path_factory.mktemp("pages"),
         free_ports(),
     )
-    told = {**os.environ, "DULY_DATABASE": dsn}
+    environment = {**os.environ, "DULY_DATABASE": dsn}
     init = [DULY, "db", "init", "--admin-key-file", folder / "admin.key"]
-    subprocess.run(init, env=told, check=True)
+    subprocess.run(init, env=environment, check=True)
     serve = [DULY, "serve", "--port", str(port), "--store", str(folder / "objects")]
     with process(*serve, DULY_DATABASE=dsn) as server:
         key = (folder / "admin.key").read_text().strip()
@@ -164,16 +164,16 @@ def test_a_session_that_ends_leads_to_the_form_and_back(page, root, admin):
 
 
 @pytest.mark.parametrize(
-    ("user", "told"),
+    ("user", "message"),
     [
         ("sam", "Your user lacks the scope read; its scopes are submit."),
         ("ann", "No nodes yet, so no task can start."),
     ],
 )
-def test_a_user_is_shown_what_its_scopes_allow(page, user, told):
+def test_a_user_is_shown_what_its_scopes_allow(page, user, message):
     log_in(page, user=user)
     expect(page.get_by_label("Logged in as")).to_have_text(f"acme / {user}")
-    expect(page.get_by_text(told)).to_be_visible()
+    expect(page.get_by_text(message)).to_be_visible()
     expect(page.get_by_role("alert")).to_be_hidden()
 
 

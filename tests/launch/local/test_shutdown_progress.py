@@ -15,7 +15,7 @@ def clock(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("tasks", "passed", "told"),
+    ("tasks", "passed", "description"),
     [
         (2, 2.0, "2 tasks have up to 8 s to end"),
         (1, 9.9, "1 task has up to 1 s to end"),
@@ -24,14 +24,14 @@ def clock(monkeypatch):
         (0, 1.0, "waiting for the agent, the server, PostgreSQL"),
     ],
 )
-def test_it_says_which_tasks_or_parts_are_left(clock, tasks, passed, told):
+def test_it_says_which_tasks_or_parts_are_left(clock, tasks, passed, description):
     progress = ShutdownProgress(10.0)
     with progress.part("PostgreSQL"), progress.part("the server"), progress.part(AGENT):
         assert "have 10 s to end" in progress.begin()
         progress.set_tasks(tasks)
         clock[0] += passed
         said = progress.describe()
-    assert said == f"Still stopping: {told}. Press Ctrl-C again to stop at once."
+    assert said == f"Still stopping: {description}. Press Ctrl-C again to stop at once."
 
 
 def test_tasks_end_with_their_agent(clock):

@@ -19,8 +19,8 @@ def test_a_client_finds_what_was_written(tmp_path, data):
     written, file = write(tmp_path, data)
     assert (written, Path(file)) == (Written.WRITTEN, tmp_path / ".config/duly/config.toml")
     assert Path(file).stat().st_mode & 0o777 == 0o600
-    found = find_endpoint({"HOME": str(tmp_path)})
-    assert (found.urls, found.key) == ((URL,), KEY)
+    endpoint = find_endpoint({"HOME": str(tmp_path)})
+    assert (endpoint.urls, endpoint.key) == ((URL,), KEY)
     assert write(tmp_path, data, "http://127.0.0.1:9000")[0] is Written.WRITTEN
     assert find_endpoint({"HOME": str(tmp_path)}).urls == ("http://127.0.0.1:9000",)
 

@@ -198,6 +198,6 @@ def test_a_plan_that_is_accepted_agrees_with_itself_and_so_does_every_change_of_
     assert plan.execution_cap <= plan.max_execution_cap
     longest = plan.max_delay_tolerance or MAX_DURATION
     assert plan.delay_tolerance <= longest
-    assert all(timedelta(seconds=one) <= longest for one in plan.tolerances.values())
+    assert all(timedelta(seconds=tolerance) <= longest for tolerance in plan.tolerances.values())
     assert (plan.tasks_per_hour is None) == (plan.burst is None)
     assert change_plan(plan, {}) == plan

@@ -221,10 +221,10 @@ TERMS = st.fixed_dictionaries(
 
 @given(st.lists(TERMS, max_size=6))
 def test_in_a_batch_each_is_completed_as_if_it_came_alone(batch):
-    requests = [msgspec.convert({"command": ["true"], **one}, TaskRequest) for one in batch]
+    requests = [msgspec.convert({"command": ["true"], **terms}, TaskRequest) for terms in batch]
     completer = Completer(PLAN)
-    assert [completer.complete(one) for one in requests] == [
-        complete(one, PLAN) for one in requests
+    assert [completer.complete(request) for request in requests] == [
+        complete(request, PLAN) for request in requests
     ]
 
 
