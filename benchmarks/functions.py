@@ -196,6 +196,6 @@ async def _latencies(instance: Installation, count: int) -> list[float]:
             at = time.time()
             task = await client.submit(**NOW)
             await asyncio.sleep(POLL_DELAY_SECONDS)
-            ended = await client.wait(task["id"], timeout=30)
-            delays.append(float(ended["result"]) - at)
+            await client.wait(task["id"], timeout=30)
+            delays.append(await client.get_result(task["id"]) - at)
     return delays
