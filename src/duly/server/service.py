@@ -4,6 +4,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from datetime import timedelta
+from typing import ClassVar
 
 from duly import clock, telemetry, timers
 from duly.duration import format_duration
@@ -18,6 +19,9 @@ class Service(ABC):
     An error in one tick is logged and the next tick runs as usual: every tick
     starts from the state of the database, so there is nothing to repair.
     """
+
+    always_reads: ClassVar[bool] = False
+    """Whether every tick reads the database, so that a tick that succeeds shows that it is back."""
 
     def __init__(self, interval: timedelta) -> None:
         self._interval = interval
@@ -77,9 +81,9 @@ class Service(ABC):
             self._unavailable_since = clock.monotonic()
 
     def _log_available(self, name: str) -> None:
-        if self._unavailable_since is not None:
+        if self._unavailable_since is not None and self.always_reads:
             log.warning("%s succeeds again", name, extra={"after": self._silence()})
-            self._unavailable_since = None
+        self._unavailable_since = None
 
     def _silence(self) -> str:
         since = self._unavailable_since or 0.0

@@ -49,6 +49,8 @@ SERVER_TIMEOUT = timedelta(seconds=10)
 class ClusterManager(Service):
     """Renews this server's number and term, and the leases of nodes."""
 
+    always_reads = True
+
     def __init__(
         self,
         database: Database,
