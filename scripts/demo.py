@@ -1,18 +1,22 @@
-"""A demo of about a minute: a photo, a payment, an endless loop and a node that dies.
+"""A demo of about a minute: a photo, a payment, Python functions, and a node that dies.
 
 Everything runs on a temporary `duly up`. Each chapter ends with checks; the exit code is 0 only if
 all of them hold.
 """
 
+import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+import demo_shop
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -26,6 +30,7 @@ CHAPTER_TIMEOUT_SECONDS = 60.0
 """Time limit for the tasks of a chapter."""
 SETTINGS = {"DULY_RETRIES__BASE_DELAY": "1s", "DULY_EXECUTION__GRACE": "1s"}
 """Shorter than the defaults, to keep the demo short."""
+THUMBNAILS = 500
 COLOURS = {
     "blocked": "magenta",
     "waiting": "yellow",
@@ -96,7 +101,7 @@ def main() -> int:
             cpu = _await_node(client)
             console.print(f"Ready after {time.monotonic() - began:.1f} s, with {cpu:g} cores.")
             demo = Demo(console, server, client, cpu)
-            for chapter in (photo, urgent, payment, node_failure):
+            for chapter in (photo, urgent, payment, functions, node_failure):
                 chapter(demo)
     except KeyboardInterrupt:
         console.print("Stopped. Nothing is left behind.")
@@ -182,6 +187,59 @@ def payment(demo: Demo) -> None:
             f"lines in the ledger: {len(entries)}",
             all_done(paid) and entries == ["payment-17 10.00"],
         )
+
+
+def functions(demo: Demo) -> None:
+    """Call Python functions in warm processes, one of which crashes."""
+    with chapter(demo, "Python functions run in warm processes"), _worker(demo):
+        began = time.monotonic()
+        handles = demo_shop.thumbnail.submit_many(
+            [(f"photo {number}", 240) for number in range(THUMBNAILS)]
+        )
+        duly.wait(handles, timeout=CHAPTER_TIMEOUT_SECONDS)
+        seconds = time.monotonic() - began
+        demo.check(
+            f"{THUMBNAILS} calls are done",
+            f"{THUMBNAILS / seconds:,.0f}/s, the last result is {handles[-1].result()!r}",
+            handles[-1].result() == f"photo {THUMBNAILS - 1}@240",
+        )
+        crashed = demo_shop.broken_library.submit()
+        crashed.wait(CHAPTER_TIMEOUT_SECONDS)
+        why = demo.client.get_task(crashed.id)["reason"]
+        after = demo_shop.thumbnail.submit("one more", 480)
+        result = after.result(timeout=CHAPTER_TIMEOUT_SECONDS)
+        demo.check(
+            "a crash ends its own call only, and the process is replaced",
+            why["message"] if why else "no reason",
+            (why or {}).get("code") == "process_died" and result == "one more@480",
+        )
+
+
+@contextmanager
+def _worker(demo: Demo) -> Iterator[None]:
+    """Run a worker, and let the functions of this process be called there."""
+    os.environ |= {"DULY_URL": demo.server.url, "DULY_KEY": demo.server.key}
+    worker = subprocess.Popen(  # noqa: S603
+        [
+            *(str(Path(sys.executable).with_name("duly")), "worker", "demo_shop:app"),
+            *("--processes", "2", "--data", str(demo.server.folder / "worker")),
+        ],
+        cwd=Path(__file__).parent,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=(demo.server.folder / "worker.log").open("wb"),
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert worker.stdout is not None  # noqa: S101
+        ready = worker.stdout.readline()
+        if not ready.startswith("ready:"):
+            raise RuntimeError((demo.server.folder / "worker.log").read_text()[-2000:])
+        yield
+    finally:
+        worker.terminate()
+        worker.wait(20)
 
 
 def node_failure(demo: Demo) -> None:
