@@ -14,5 +14,5 @@ DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
 def test_the_demo_keeps_what_it_promises():
     done = subprocess.run([sys.executable, DEMO], capture_output=True, text=True, timeout=220)
     assert done.returncode == 0, done.stdout
-    assert "11 checks in" in done.stdout
+    assert "13 checks in" in done.stdout
     assert "NO" not in done.stdout
