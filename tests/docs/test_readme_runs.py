@@ -19,15 +19,18 @@ def place():
         yield place
 
 
-def run(command, place, **options):
-    """Run a command as a user of that Duly, and return what it printed."""
-    environment = {
+def environment(place):
+    return {
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
         "HOME": str(place.folder / "home"),
         "LANG": "C.UTF-8",
     }
+
+
+def run(command, place, **options):
+    """Run a command as a user of that Duly, and return what it printed."""
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, **options
+        command, env=environment(place), capture_output=True, text=True, timeout=60, **options
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -44,9 +47,22 @@ def test_the_first_task_says_hello(place):
 
 
 @pytest.mark.timeout(180)
-def test_the_python_example_ends_well(place):
-    (example,) = blocks("python")
-    assert run([sys.executable, "-c", example], place) == "done\n"
+def test_the_python_example_ends_well(place, tmp_path):
+    (example,), (shop,) = blocks("python"), blocks('python title="shop.py"')
+    (tmp_path / "shop.py").write_text(shop)
+    with subprocess.Popen(
+        [Path(sys.executable).with_name("duly"), "worker", "shop:app"],
+        env=environment(place),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        try:
+            assert worker.stdout.readline().startswith("ready: ")
+            printed = run([sys.executable, "-c", example], place, cwd=tmp_path)
+        finally:
+            worker.terminate()
+    assert printed == "a.mp4 at 720p\ndone\n"
 
 
 @pytest.mark.timeout(180)
