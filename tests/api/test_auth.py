@@ -65,7 +65,8 @@ async def test_an_api_key_is_no_nodes_key_and_the_other_way_round(api, agent):
 
 async def test_an_api_key_is_no_join_token(api):
     body = {"name": "intruder", "capacity": {"cpu": 1}}
-    assert (await api.refused("POST", "/v1/nodes", json=body))[0] == 401
+    status, error = await api.refused("POST", "/v1/nodes", json=body)
+    assert (status, error["details"]["field"]) == (422, "functions")
     assert (await api.get("/v1/nodes"))["items"] == []
 
 

@@ -23,7 +23,10 @@ def fields_of(body):
 LISTS = {
     path: route.operation
     for path, route in create_app(None).routes
-    if route.operation.method == "GET" and "items" in fields_of(route.operation.response_body)
+    if route.operation.method == "GET"
+    and "items" in fields_of(route.operation.response_body)
+    # An attempt reads all of its own.
+    and route.operation.access is not Access.ATTEMPT
 }
 PASSING = {"oldest_wait", "in_per_minute", "out_per_minute", "waiting"}
 EXAMPLE = "/v1/tasks"
@@ -54,6 +57,11 @@ async def test_every_list_has_pages_and_refuses_the_same_limits(api, join, key_f
     world = await build(api, join, key_for)
     for _ in range(2):
         await world.stranger.api.call("POST", f"/v1/schedules/{world.stranger['schedule']}/run")
+    await world.execute(
+        "insert into stages (task_id, name, tenant_id, attempt, result, recorded_at) "
+        "select tasks.id, name, tenant_id, 1, '1', duly.now() "
+        "from tasks, unnest('{a,b}'::text[]) as stage (name)"
+    )
     with_several = 0
     for path in LISTS:
         client, address = reach(world, path)

@@ -10,14 +10,22 @@ from duly.api.auth import Access
 from duly.api.requests.body import check_json, decode, read_body, read_json_body
 from duly.api.requests.lookups import id_of, read_task, tenant_connection
 from duly.api.requests.query import query_of
+from duly.api.requests.whole_lists import page_of
 from duly.api.responses import JSON_MEDIA_TYPE, as_json
 from duly.api.routes import components_of, credential_of, route
 from duly.api.tasks import task_shapes
-from duly.api.tasks.tasks import TASK_DECODER, TASK_PATHS, idempotency_key, task_response
+from duly.api.tasks.tasks import (
+    PAGE_PARAMETERS,
+    TASK_DECODER,
+    TASK_PATHS,
+    idempotency_key,
+    task_response,
+)
 from duly.errors import Invalid
 from duly.model.attempt_key import AttemptKey
 from duly.model.requests.task_request import TaskRequest, complete
 from duly.model.requests.texts import bounded_text
+from duly.server.lifecycle.attempt_calls import MAX_STAGES
 from duly.store.attempts import stages
 
 MAX_STAGE_NAME_CHARS = 200
@@ -96,14 +104,14 @@ async def submit_child(request: Request) -> Response:
     [f"{path}/stages" for path in TASK_PATHS],
     "List the stages of a task",
     access=Access.READ,
-    response_body=task_shapes.Stages,
-    errors=(404,),
+    response_body=task_shapes.Page[task_shapes.Stage],
+    query=PAGE_PARAMETERS,
+    errors=(404, 422),
 )
 async def list_stages(request: Request) -> Response:
     """List the stages that attempts at a task have recorded, with their results."""
     components, credential = components_of(request), credential_of(request)
-    task_id = id_of(request, "task")
-    query_of(request)
+    task_id, query = id_of(request, "task"), query_of(request)
     async with tenant_connection(components, credential) as conn:
         found = await stages.read_all(conn, task_id, tenant_id=credential.tenant_id)
         if not found:
@@ -117,7 +125,8 @@ async def list_stages(request: Request) -> Response:
         )
         for stage in found
     ]
-    return as_json(task_shapes.Stages(items))
+    page, cursor = page_of(items, query, lambda stage: stage.name, default_limit=MAX_STAGES)
+    return as_json(task_shapes.Page(list(page), cursor))
 
 
 HANDLERS = [put_stage, get_own_stages, submit_child, list_stages]

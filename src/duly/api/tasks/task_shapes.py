@@ -151,12 +151,6 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     result: msgspec.Raw
 
 
-class Stages(msgspec.Struct, frozen=True):
-    """The stages of a task in the order in which they were recorded."""
-
-    items: list[Stage]
-
-
 class StageResults(msgspec.Struct, frozen=True):
     """The results of the stages that a task has recorded, by name."""
 

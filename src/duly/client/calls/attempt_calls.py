@@ -13,7 +13,7 @@ from duly.client.calls.task_calls import (
     _tenant_query,
 )
 from duly.client.shapes.attempt_shapes import AttemptFilter, ListedAttempt
-from duly.client.shapes.task_shapes import Attempt, Page, Stage, Stages, TenantPage
+from duly.client.shapes.task_shapes import Attempt, Page, Stage, TenantPage
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ def list_attempts(task: str, limit: int | None, cursor: str | None) -> Call[Page
     return _get(_task_path(task, "attempts"), _page_query(limit, cursor))
 
 
-def list_stages(task: str) -> Call[Stages]:
+def list_stages(task: str) -> Call[Page[Stage]]:
     """List the stages that attempts at a task have recorded."""
     return _get(_task_path(task, "stages"), [])
 

@@ -292,12 +292,6 @@ class Stage(TypedDict):
     result: Any
 
 
-class Stages(TypedDict):
-    """The stages of a task in the order in which they were recorded."""
-
-    items: list[Stage]
-
-
 class DeadLetter(Task):
     """A task that failed with no attempts left, its last attempt and the end of its log."""
 
