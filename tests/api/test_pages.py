@@ -59,7 +59,7 @@ async def test_every_list_has_pages_and_refuses_the_same_limits(api, join, key_f
         await world.stranger.api.call("POST", f"/v1/schedules/{world.stranger['schedule']}/run")
     await world.execute(
         "insert into stages (task_id, name, tenant_id, attempt, result, recorded_at) "
-        "select tasks.id, name, tenant_id, 1, '1', duly.now() "
+        "select tasks.id, stage.name, tenant_id, 1, '1', duly.now() "
         "from tasks, unnest('{a,b}'::text[]) as stage (name)"
     )
     with_several = 0
