@@ -62,8 +62,10 @@ def bodies(api):
     for path, methods in api.document["paths"].items():
         for method, operation in methods.items():
             content = operation.get("requestBody", {}).get("content", {})
-            if "application/json" in content:
-                name = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
+            reference = content.get("application/json", {}).get("schema", {}).get("$ref")
+            # The result of a stage may be any JSON, and has no fields.
+            if reference is not None:
+                name = reference.rpartition("/")[2]
                 fields = api.document["components"]["schemas"][name]["properties"]
                 found[method.upper(), path] = list(fields)
     return found
