@@ -33,7 +33,9 @@ def main() -> None:
     """Measure the selected systems; exit with 1 if one of them failed."""
     arguments = _arguments()
     signal.signal(signal.SIGTERM, _exit_on_signal)
-    workload = Workload(arguments.tasks, arguments.rounds, arguments.single)
+    workload = Workload(
+        arguments.tasks, arguments.rounds, arguments.single, functions=arguments.functions
+    )
     results_file = BUILD / "peers.json"
     # Selected systems are merged into the rows of earlier runs.
     rows = Report.read(results_file).rows if arguments.systems and results_file.exists() else []
@@ -68,6 +70,12 @@ def _arguments() -> argparse.Namespace:
         type=int,
         default=defaults.single,
         help="tasks in the latency part [%(default)s]",
+    )
+    parser.add_argument(
+        "--functions",
+        type=int,
+        default=defaults.functions,
+        help="calls of a function in a round [%(default)s]",
     )
     parser.add_argument(
         "--environments", type=Path, help="folder in which environments are kept and reused"
@@ -124,6 +132,10 @@ def _show(rows: list[Row]) -> None:
     for row in table.by_share(rows):
         printed.add_row(*table.cells(row))
     console.print(printed)
+    functions = Table(*table.FUNCTION_HEADINGS, title="Python functions", box=SIMPLE_HEAD)
+    for row in table.by_function_rate(rows):
+        functions.add_row(*table.function_cells(row))
+    console.print(functions)
     console.print(f"With notes: {BUILD / 'peers.md'}. All figures: {BUILD / 'peers.json'}.")
 
 

@@ -1,6 +1,7 @@
 """The results of a system, as values and as JSON."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Self
@@ -21,6 +22,12 @@ class Round:
         return self.rate / self.limit
 
 
+def percentile(latencies: Sequence[float], share: float) -> float:
+    """Return the latency that `share` of all did not exceed."""
+    ordered = sorted(latencies)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The measurements of one system."""
@@ -30,11 +37,23 @@ class Figures:
     """Start latencies of single tasks, in milliseconds."""
     checked: int
     """The number of tasks that were checked to have run exactly once."""
+    functions: tuple[float, ...] = ()
+    """Calls per second of a function that does nothing, of systems that call functions."""
+    function_latencies: tuple[float, ...] = ()
+    """Start latencies of single calls, in milliseconds."""
 
     def percentile(self, share: float) -> float:
         """Return the latency that `share` of the tasks did not exceed."""
-        ordered = sorted(self.latencies)
-        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+        return percentile(self.latencies, share)
+
+    @property
+    def function_rate(self) -> float | None:
+        """Return the median rate of calls; None if it calls no functions."""
+        return median(self.functions) if self.functions else None
+
+    def function_percentile(self, share: float) -> float:
+        """Return the latency that `share` of the calls did not exceed."""
+        return percentile(self.function_latencies, share)
 
     @property
     def share(self) -> float:
@@ -92,7 +111,13 @@ class Row:
 def read_figures(data: dict[str, Any]) -> Figures:
     """Decode figures from JSON."""
     rounds = tuple(Round(**fields) for fields in data["rounds"])
-    return Figures(rounds, tuple(data["latencies"]), data["checked"])
+    return Figures(
+        rounds,
+        tuple(data["latencies"]),
+        data["checked"],
+        tuple(data.get("functions", ())),
+        tuple(data.get("function_latencies", ())),
+    )
 
 
 def merge(old: list[Row], new: list[Row]) -> list[Row]:

@@ -11,8 +11,8 @@ same for every system.
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -34,23 +34,62 @@ class Workload:
     rounds: int = 3
     single: int = 100
     warm_up: int = 100
+    functions: int = 5000
+    """Calls of a function that does nothing, in a round."""
 
 
 def measure(system: System, workload: Workload) -> Figures:
     """Prepare `system`, measure it, check that every task ran once, and stop it."""
-    bounds = [0, workload.warm_up]
-    bounds += [bounds[-1] + workload.tasks * (number + 1) for number in range(workload.rounds)]
-    warm_up, *rounds = (range(*pair) for pair in pairwise(bounds))
-    singles = range(bounds[-1], bounds[-1] + workload.single)
+    numbers = Numbers()
+    functions, function_latencies = [], []
     try:
         system.prepare()
-        run_all(system, warm_up)
-        measured = [_measure_round(system, numbers) for numbers in rounds]
-        latencies = start_latencies(system, singles)
-        system.check(singles.stop)
+        run_all(system, numbers.take(workload.warm_up))
+        measured = [
+            _measure_round(system, numbers.take(workload.tasks)) for _ in range(workload.rounds)
+        ]
+        latencies = start_latencies(
+            system,
+            numbers.take(workload.single),
+            lambda single, pipe: system.submit(single, ["/bin/sh", "-c", f": >{pipe}"]),
+        )
+        if system.calls_functions:
+            system.prepare_functions()
+            call_all(system, numbers.take(workload.warm_up))
+            functions = [
+                call_all(system, numbers.take(workload.functions)) for _ in range(workload.rounds)
+            ]
+            function_latencies = start_latencies(system, numbers.take(workload.single), system.call)
+        system.check(numbers.taken)
     finally:
         system.stop()
-    return Figures(tuple(measured), tuple(latencies), checked=singles.stop)
+    return Figures(
+        tuple(measured),
+        tuple(latencies),
+        numbers.taken,
+        tuple(functions),
+        tuple(function_latencies),
+    )
+
+
+class Numbers:
+    """The numbers of tasks, each given once."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def take(self, count: int) -> range:
+        """Return the next `count` numbers."""
+        self.taken += count
+        return range(self.taken - count, self.taken)
+
+
+def call_all(system: System, numbers: range) -> float:
+    """Call the function for each of `numbers`, and return the calls per second."""
+    began = time.monotonic()
+    system.call(numbers)
+    system.wait(numbers)
+    return len(numbers) / (time.monotonic() - began)
 
 
 def run_all(system: System, numbers: range) -> None:
@@ -68,18 +107,21 @@ def _measure_round(system: System, numbers: range) -> Round:
     return Round(rate, limit=(limit_before + spawn_rate(2 * len(numbers))) / 2)
 
 
-def start_latencies(system: System, numbers: range) -> list[float]:
-    """Return the milliseconds from just before each submit until the process of the task runs."""
+def start_latencies(
+    system: System, numbers: range, submit: Callable[[range, str], None]
+) -> list[float]:
+    """Return the milliseconds from just before each submit until the task opens a pipe."""
     pipe = system.context.folder / "started"
-    os.mkfifo(pipe)
-    pipe.chmod(0o666)  # A system may run tasks as another user.
+    if not pipe.exists():
+        os.mkfifo(pipe)
+        pipe.chmod(0o666)  # A system may run tasks as another user.
     rng = Random(len(numbers))
     milliseconds = []
     for number in numbers:
         time.sleep(rng.uniform(*IDLE_SECONDS))
         opening = PipeOpening(pipe)
         began = time.monotonic()
-        system.submit(range(number, number + 1), ["/bin/sh", "-c", f": >{pipe}"])
+        submit(range(number, number + 1), str(pipe))
         milliseconds.append((opening.at() - began) * 1000)
         system.wait(range(number, number + 1))
     return milliseconds

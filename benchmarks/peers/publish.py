@@ -18,6 +18,7 @@ def rendered(page: str, report: Report) -> str:
     about = [system.about for system in ALL]
     parts = {
         "peers.json": report.markdown().strip(),
+        "the functions": report.functions().strip(),
         "the brokers": table.durability_table().strip(),
         "the facts": table.facts_table(about).strip(),
         "the settings": table.settings_list(about).strip(),

@@ -10,6 +10,7 @@ import sys
 import time
 from abc import abstractmethod
 from collections.abc import Callable
+from pathlib import Path
 
 from benchmarks.peers import ledger
 from benchmarks.peers.system import CheckFailed, Context, System
@@ -18,17 +19,30 @@ TIMEOUT_SECONDS = 90.0
 """Time limit for a round."""
 POLL_INTERVAL_SECONDS = 0.002
 STOP_TIMEOUT_SECONDS = 15.0
+LEDGER = "ledger"
+OPEN = "open"
+"""Instead of a program: open the file that follows."""
+
+
+def run_task(ledger_file: Path, number: int, command: list[str]) -> None:
+    """Run a command, if there is one, or open the pipe that OPEN names; then record the number."""
+    if command[:1] == [OPEN]:
+        os.close(os.open(command[1], os.O_WRONLY))
+    elif command:
+        subprocess.run(command, check=True)
+    ledger.record(ledger_file, number)
 
 
 class PythonQueue(System):
     """A queue whose workers are processes that call a Python function for each task."""
 
+    calls_functions = True
     workers = 1
     """The number of worker processes to start; each may have children of its own."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._ledger = context.folder / "ledger"
+        self._ledger = context.folder / LEDGER
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @abstractmethod
@@ -40,10 +54,13 @@ class PythonQueue(System):
         ledger_file = self._ledger
 
         def run(number: int, command: list[str]) -> None:
-            subprocess.run(command, check=True)
-            ledger.record(ledger_file, number)
+            run_task(ledger_file, number, command)
 
         return run
+
+    def call(self, numbers: range, pipe: str = "") -> None:
+        """Submit tasks without a command."""
+        self.submit(numbers, [OPEN, pipe] if pipe else [])
 
     def worker_command(self) -> list[str]:
         """Return the command that starts a worker."""

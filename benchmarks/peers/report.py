@@ -51,11 +51,16 @@ class Report:
             f"{table.versions_line(measured)}.\n" + ("\n" + "".join(notes) if notes else "")
         )
 
+    def functions(self) -> str:
+        """Return the figures of systems that call functions."""
+        return table.functions_table(self.rows)
+
     def page(self) -> str:
         """Return a self-contained page."""
         about = [system.about for system in ALL]
         return (
-            f"# Duly and its peers\n\n{self.markdown()}\n{table.durability_table()}\n"
+            f"# Duly and its peers\n\n{self.markdown()}\n{self.functions()}\n"
+            f"{table.durability_table()}\n"
             f"{table.facts_table(about)}\n{table.settings_list(about)}"
         )
 

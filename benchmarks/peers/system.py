@@ -78,6 +78,8 @@ class System(ABC):
     """A system that runs commands. Tasks are numbered from 0; each number is used once."""
 
     about: ClassVar[About]
+    calls_functions: ClassVar[bool] = False
+    """Whether it runs Python functions as well, in processes that are there already."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -89,6 +91,16 @@ class System(ABC):
     @abstractmethod
     def submit(self, numbers: range, command: list[str]) -> None:
         """Submit a task for each of `numbers`, in the fastest way that the system offers."""
+
+    def prepare_functions(self) -> None:  # noqa: B027
+        """Start what only functions need; by default nothing."""
+
+    def call(self, numbers: range, pipe: str = "") -> None:
+        """Submit a call for each of `numbers`, of a function that records its number.
+
+        With a `pipe`, the function opens that first.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def wait(self, numbers: range) -> None:

@@ -15,6 +15,7 @@ HEADINGS = (
     "start p50",
     "start p99",
 )
+FUNCTION_HEADINGS = ("system", "waiting tasks are in", "calls", "start p50", "start p99")
 DURABILITY = {
     Broker.NONE: "nothing: waiting tasks end with the program",
     Broker.OWN: "every acknowledged submit and every end is on disk",
@@ -44,6 +45,30 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
+def function_cells(row: Row) -> tuple[str, ...]:
+    """Return the cells of a row with figures of functions, in the order of FUNCTION_HEADINGS."""
+    figures = row.figures
+    if figures is None or figures.function_rate is None:
+        raise ValueError(f"{row.system} has no figures of functions")
+    return (
+        SYSTEMS[row.system].about.title,
+        row.broker,
+        f"{figures.function_rate:,.0f}/s",
+        f"{figures.function_percentile(0.5):.1f} ms",
+        f"{figures.function_percentile(0.99):.1f} ms",
+    )
+
+
+def by_function_rate(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows with figures of functions, the fastest first."""
+    rated = [
+        (rate, row)
+        for row in rows
+        if row.figures is not None and (rate := row.figures.function_rate) is not None
+    ]
+    return [row for _, row in sorted(rated, key=lambda entry: -entry[0])]
+
+
 def by_share(rows: Iterable[Row]) -> list[Row]:
     """Return the rows, the fastest first and those without figures last."""
     return sorted(rows, key=lambda row: -row.figures.share if row.figures else 1.0)
@@ -59,6 +84,11 @@ def markdown(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
 def figures_table(rows: Iterable[Row]) -> str:
     """Return the table of measurements."""
     return markdown(HEADINGS, (cells(row) for row in by_share(rows)))
+
+
+def functions_table(rows: Iterable[Row]) -> str:
+    """Return the table of calls of functions."""
+    return markdown(FUNCTION_HEADINGS, map(function_cells, by_function_rate(rows)))
 
 
 def facts_table(systems: Iterable[About]) -> str:

@@ -1,8 +1,12 @@
 """Duly itself, as `duly up` on one machine, with its own PostgreSQL."""
 
+import os
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
+from benchmarks.peers.python_queue import OPEN
 from benchmarks.peers.system import About, Broker, CheckFailed, Context, Facts, System
 from benchmarks.polling import next_interval
 
@@ -14,10 +18,14 @@ if TYPE_CHECKING:
 
 RESOURCES: "ResourceFields" = {"cpu": 0.02, "memory_mb": 16, "disk_mb": 1}
 TIMEOUT_SECONDS = 90.0
+PROCESSES = 2
+STOP_TIMEOUT_SECONDS = 15.0
 
 
 class DulyUp(System):
     """`duly up` in a temporary folder, driven by the Python client."""
+
+    calls_functions = True
 
     about = About(
         name="duly",
@@ -26,6 +34,7 @@ class DulyUp(System):
         brokers=(Broker.OWN,),
         settings=(
             "`duly up` with no settings, isolation `process`, tasks of 0.02 CPU: 100 at a time",
+            f"functions: `duly worker --processes {PROCESSES}` beside it",
             "submitted in one batch with `submit_many`",
         ),
         facts=Facts(
@@ -44,6 +53,7 @@ class DulyUp(System):
         self._up: Throwaway | None = None
         self._client: duly.Client | None = None
         self._single = ""
+        self._worker: subprocess.Popen[str] | None = None
 
     def prepare(self) -> None:
         """Start `duly up` as a user would."""
@@ -61,6 +71,35 @@ class DulyUp(System):
             self._single = self._client.submit(command=command, resources=RESOURCES)["id"]
         else:
             self._client.submit_many({"command": command, "resources": RESOURCES} for _ in numbers)
+
+    def prepare_functions(self) -> None:
+        """Start a worker, and wait until it takes calls."""
+        assert self._up is not None
+        self._worker = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "duly", "worker", "benchmarks.peers.duly_app:app"),
+                *("--processes", str(PROCESSES), "--data", str(self.context.folder / "worker")),
+            ],
+            env=os.environ | {"DULY_URL": self._up.url, "DULY_KEY": self._up.key},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._worker.stdout is not None
+        for line in self._worker.stdout:
+            if line.startswith("ready:"):
+                return
+        raise CheckFailed("the worker ended before it was ready")
+
+    def call(self, numbers: range, pipe: str = "") -> None:
+        """Submit all calls in one request."""
+        assert self._client is not None
+        arguments: list[object] = [] if not pipe else [OPEN, pipe]
+        calls = [{"function": "run", "args": [number, arguments]} for number in numbers]
+        if len(numbers) == 1:
+            self._single = self._client.submit(call=calls[0])["id"]
+        else:
+            self._client.submit_many({"call": call} for call in calls)
 
     def wait(self, numbers: range) -> None:
         """Poll until no task waits or runs."""
@@ -91,7 +130,10 @@ class DulyUp(System):
             )
 
     def stop(self) -> None:
-        """Stop `duly up`, and remove its folder."""
+        """Stop the worker and `duly up`, and remove its folder."""
+        if self._worker is not None:
+            self._worker.terminate()
+            self._worker.wait(STOP_TIMEOUT_SECONDS)
         if self._client is not None:
             self._client.close()
         if self._up is not None:

@@ -1,6 +1,7 @@
 """Figures are the same after JSON, and summarise measurements by median and percentile."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +35,7 @@ def test_a_percentile_is_a_latency_that_was_measured(share, expected):
     "original",
     [
         row(figures=figures(1.5, 2.5), versions=("celery 5", "Redis 7")),
+        row(figures=replace(figures(1.5), functions=(2.0, 4.0, 9.0), function_latencies=(1.0,))),
         row(left_out="pip is missing"),
         row(left_out="it crashed", is_failure=True),
     ],

@@ -19,7 +19,8 @@ from benchmarks.peers.systems.two_loops import TwoLoops
 
 ROOT = Path(__file__).parents[3]
 LONG_RUN = ("--tasks=2", "--rounds=1", "--single=100000")
-SMALL_WORKLOAD = Workload(tasks=10, rounds=2, single=2, warm_up=3)
+SMALL_WORKLOAD = Workload(tasks=10, rounds=2, single=2, warm_up=3, functions=20)
+COMMANDS, CALLS = 3 + 2 * 10 + 2, 3 + 2 * 20 + 2
 
 
 @pytest.fixture
@@ -50,13 +51,15 @@ def test_a_ledger_that_differs_fails(ledger_file, numbers, complaint):
         ledger.check(ledger_file, 3)
 
 
-@pytest.mark.parametrize("name", ["loops", "xargs"])
-def test_a_system_is_measured_from_nothing_to_figures(name, tmp_path):
+@pytest.mark.parametrize(("name", "calls"), [("loops", CALLS), ("xargs", 0)])
+def test_a_system_is_measured_from_nothing_to_figures(name, calls, tmp_path):
     about = SYSTEMS[name].about
     data, versions = measure_in_session(about, Broker.NONE, SMALL_WORKLOAD, tmp_path)
     figures = read_figures(data)
-    assert figures.checked == 3 + 2 * 10 + 2
+    assert figures.checked == COMMANDS + calls
     assert (len(figures.rounds), len(figures.latencies)) == (2, 2)
+    assert len(figures.functions) == len(figures.function_latencies) == (2 if calls else 0)
+    assert all(rate > 0 for rate in figures.functions)
     assert all(a_round.rate > 0 and a_round.limit > 0 for a_round in figures.rounds)
     assert versions == []
 
@@ -69,7 +72,7 @@ class Forgetful(TwoLoops):
 
 
 def test_a_system_that_forgets_a_task_gets_no_figures(tmp_path):
-    with pytest.raises(CheckFailed, match="of 25 tasks 3 did not run"):
+    with pytest.raises(CheckFailed, match="of 70 tasks 6 did not run"):
         measure(Forgetful(Context(tmp_path)), SMALL_WORKLOAD)
 
 

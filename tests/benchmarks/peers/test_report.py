@@ -1,5 +1,6 @@
 """The tables show the figures."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,20 @@ def test_a_row_shows_rate_share_and_start():
         *("Dramatiq", "Redis, fsync every second"),
         *("1,234/s", "2,469/s", "50 %", "2.0 ms", "30.0 ms"),
     )
+
+
+def test_systems_that_call_functions_are_listed_by_their_rate():
+    slower = replace(SLOW, functions=(1200.0, 1000.0, 900.0), function_latencies=(3.0, 1.0))
+    faster = replace(FAST, functions=(8000.4,), function_latencies=(2.0,))
+    rows = [row("celery", slower), row("xargs", SLOW), row("dramatiq", faster)]
+    fastest, *others = table.by_function_rate(rows)
+    assert table.function_cells(fastest) == (
+        *("Dramatiq", "Redis, fsync every second"),
+        *("8,000/s", "2.0 ms", "2.0 ms"),
+    )
+    assert [table.function_cells(other)[2:] for other in others] == [
+        ("1,000/s", "1.0 ms", "3.0 ms")
+    ]
 
 
 @pytest.mark.parametrize(("is_failure", "word"), [(True, "failed"), (False, "left out")])
