@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.peers.python_queue import OPEN
@@ -77,7 +78,11 @@ class DulyUp(System):
         assert self._up is not None
         self._worker = subprocess.Popen(
             [
-                *(sys.executable, "-m", "duly", "worker", "benchmarks.peers.duly_app:app"),
+                *(
+                    str(Path(sys.executable).with_name("duly")),
+                    "worker",
+                    "benchmarks.peers.duly_app:app",
+                ),
                 *("--processes", str(PROCESSES), "--data", str(self.context.folder / "worker")),
             ],
             env=os.environ | {"DULY_URL": self._up.url, "DULY_KEY": self._up.key},
