@@ -145,7 +145,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     arguments: str = ""
     secret: tuple[int | str, ...] = ()
     memory_mb: int = 0
-    """The memory that its process may use, where the worker can limit that."""
+    """The memory that was asked for; not enforced, because calls share their process."""
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -74,8 +74,7 @@ def check_call_resources(asked: ResourcesRequest | None) -> None:
         if field not in ("memory", "memory_mb") and value:
             raise Invalid(
                 f"resources.{field}",
-                "a call takes one slot of its worker, whatever that has. Ask for memory only, "
-                "which bounds its process.",
+                "a call takes one slot of its worker, whatever that has. Leave it out.",
             )
 
 
