@@ -141,6 +141,11 @@ async def _serve(
     executor.trust(float("inf"))
     if not await _warm(executor, stop):
         return 0
+    if not executor.pool.functions and not options.pool.reload:
+        raise ConfigError(
+            f"{options.pool.app} has no tasks. Decorate its functions with @app.task, in modules "
+            "that it imports."
+        )
     reloader = Reloader(executor, session)
     member = Membership(
         data=data,

@@ -42,7 +42,7 @@ NODE_REMOVED = (
 )
 UNKNOWN_WORKER = (
     "Its key is unknown. A worker first joins with an API key of the scope 'node': create one with "
-    "'duly key create --scope node'."
+    "'duly key create --scopes node'."
 )
 
 
