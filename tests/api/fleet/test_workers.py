@@ -205,7 +205,7 @@ async def test_a_function_says_when_it_is_retried_and_when_it_is_not(acme, join_
     assert (shown["status"], shown["reason"]["code"]) == ("failed", "exception")
     assert shown["reason"]["details"]["given_up"] == "gave_up"
     assert shown["reason"]["message"] == (
-        "ValueError: bad height It is not retried, as its function asked."
+        "ValueError: bad height. It is not retried, as its function asked."
     )
 
 

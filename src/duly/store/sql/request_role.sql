@@ -38,7 +38,7 @@ grant select (
         expires_at, revoked_at, is_login
        ), insert, update
    on keys to duly_request;
-grant select (id, name, enforcement) on nodes to duly_request;
+grant select (id, name, enforcement, tenant_id) on nodes to duly_request;
 -- Whether the attempt that submits a child still runs.
 grant select (id, ended_at) on incarnations to duly_request;
 
