@@ -76,6 +76,7 @@ class DulyUp(System):
     def prepare_functions(self) -> None:
         """Start a worker, and wait until it takes calls."""
         assert self._up is not None
+        os.environ |= {"DULY_URL": self._up.url, "DULY_KEY": self._up.key}
         self._worker = subprocess.Popen(
             [
                 *(
@@ -85,7 +86,6 @@ class DulyUp(System):
                 ),
                 *("--processes", str(PROCESSES), "--data", str(self.context.folder / "worker")),
             ],
-            env=os.environ | {"DULY_URL": self._up.url, "DULY_KEY": self._up.key},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
@@ -97,14 +97,14 @@ class DulyUp(System):
         raise CheckFailed("the worker ended before it was ready")
 
     def call(self, numbers: range, pipe: str = "") -> None:
-        """Submit all calls in one request."""
-        assert self._client is not None
-        arguments: list[object] = [] if not pipe else [OPEN, pipe]
-        calls = [{"function": "run", "args": [number, arguments]} for number in numbers]
+        """Submit all calls in one request, as an application does."""
+        from benchmarks.peers.duly_app import run
+
+        arguments = [OPEN, pipe] if pipe else []
         if len(numbers) == 1:
-            self._single = self._client.submit(call=calls[0])["id"]
+            self._single = run.submit(numbers.start, arguments).id
         else:
-            self._client.submit_many({"call": call} for call in calls)
+            run.submit_many([(number, arguments) for number in numbers])
 
     def wait(self, numbers: range) -> None:
         """Poll until no task waits or runs."""
