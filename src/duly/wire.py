@@ -22,6 +22,8 @@ MEDIA_TYPE = "application/x-msgpack"
 MAX_LOG_TAIL_BYTES = 4096
 """The tail of an attempt's log that is sent with its report."""
 
+NEIGHBOR_KILLED = "neighbor_killed"
+"""The reason of a call that has ended with its process because of another call there."""
 MAX_ARTIFACT_CHUNK_BYTES = 4 * 2**20
 
 

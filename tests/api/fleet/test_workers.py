@@ -193,6 +193,30 @@ async def report(worker, ref, **fields):
     assert msgspec.msgpack.decode(answer.content)["accepted"] == [True]
 
 
+@pytest.mark.parametrize(("on_lost", "status"), [("retry", "waiting"), ("fail", "failed")])
+async def test_a_call_that_must_not_begin_twice_is_lost_with_its_process(
+    acme, join_worker, on_lost, status
+):
+    worker = await join_worker()
+    task = await submit(acme, on_lost=on_lost)
+    ended = wire.AttemptReport(
+        ref=await worker.start(),
+        outcome=Outcome.PREEMPTED,
+        ran=0.1,
+        reason=Reason(wire.NEIGHBOR_KILLED, "Its process was killed."),
+    )
+    await worker.send(
+        "heartbeat",
+        wire.Heartbeat(incarnation=worker.joined.incarnation, held=[ended.ref], stopping=True),
+    )
+    message = wire.ReportRequest(incarnation=worker.joined.incarnation, reports=[ended])
+    await worker.send("report", message)
+    shown = await acme.get(f"/v1/tasks/{task}")
+    assert (shown["status"], shown["failures"]) == (status, 0)
+    if on_lost == "fail":
+        assert shown["reason"]["code"] == "lost"
+
+
 async def test_a_function_says_when_it_is_retried_and_when_it_is_not(acme, join_worker):
     worker = await join_worker()
     task = await submit(acme)

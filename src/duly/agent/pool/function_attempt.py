@@ -9,14 +9,14 @@ from duly.agent.local_attempt import LocalAttempt, read_spool
 from duly.agent.pool.messages import Ended, Run
 from duly.agent.supervision.outcome import Conclusion, Exit
 from duly.model.task import Outcome, Reason, Usage
-from duly.wire import Assignment
+from duly.wire import NEIGHBOR_KILLED, Assignment
 
 if TYPE_CHECKING:
     from duly.agent.pool.warm_process import WarmProcess
 
 PROCESS_KILLED = Conclusion(
     Outcome.PREEMPTED,
-    Reason("neighbor_killed", "Its process was killed because of another call that ran there."),
+    Reason(NEIGHBOR_KILLED, "Its process was killed because of another call that ran there."),
 )
 
 

@@ -12,7 +12,15 @@ import msgspec
 from duly import wire
 from duly.config import Settings
 from duly.model.queues.downstream import MAX_RETRY_AFTER_SECONDS
-from duly.model.task import MAX_RETRY_DELAY, NO_LOST_STARTS, LostStarts, Reason, Status
+from duly.model.task import (
+    MAX_RETRY_DELAY,
+    NO_LOST_STARTS,
+    LostStarts,
+    OnLost,
+    Outcome,
+    Reason,
+    Status,
+)
 from duly.model.wording import as_sentence, either, format_bytes
 from duly.policy import graph_order, retry
 from duly.policy.retry import (
@@ -65,6 +73,8 @@ class AttemptOutcomes:
         lost_starts: LostStarts = NO_LOST_STARTS,
     ) -> EndedAttempt:
         """Apply the retry policy to an ended attempt, and return the rows to write."""
+        if _may_not_begin_again(held, report):
+            report = msgspec.structs.replace(report, outcome=Outcome.LOST)
         throttle = _throttle(held, report)
         if throttle is not None:
             report = msgspec.structs.replace(report, reason=_throttled_reason(held, report))
@@ -185,6 +195,13 @@ def _status_after(
             return status, when, start_by, reason
         case DeadLetter(why):
             return Status.FAILED, at, held.start_by, _combined_reason(why, reason)
+
+
+def _may_not_begin_again(held: LockedAttempt, report: wire.AttemptReport) -> bool:
+    """Return True for a call that was killed with its process, and must not be begun twice."""
+    if held.on_lost is not OnLost.FAIL or report.reason is None:
+        return False
+    return report.outcome is Outcome.PREEMPTED and report.reason.code == wire.NEIGHBOR_KILLED
 
 
 def _combined_reason(why: Reason, last: Reason | None) -> Reason:
