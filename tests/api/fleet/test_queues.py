@@ -238,9 +238,11 @@ async def test_a_tenant_competes_for_shares_only_by_queues_that_may_start_tasks(
     api, stranger, agent
 ):
     await named(api)
+    # The fleet is full, so that nothing of the other tenant runs, whose share would be its own.
+    await api.submit(resources={"cpu": 4})
+    await agent.start()
     for client, queue in ((api, None), (stranger, "bulk")):
-        for _ in range(5):
-            await client.submit(resources={"cpu": 1}, queue=queue)
+        await client.submit(resources={"cpu": 1}, queue=queue)
     assert (await api.get("/v1/tenants/default"))["fair_share"] == 0.5
     await post(api, "/v1/queues/bulk/pause")
     assert (await api.get("/v1/tenants/default"))["fair_share"] == 1
